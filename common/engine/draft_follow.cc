@@ -4,6 +4,7 @@
 
 #include "common/base/micros.h"
 #include "common/engine/leased_sequence.h"
+#include "common/grammar/requested_grammar.h"
 #include "common/spec/prefix_hash.h"
 
 namespace foretoken {
@@ -38,7 +39,9 @@ DraftOutcome DraftEngine::attach_anew(const TargetKey& from, wire::Attach& attac
                         std::all_of(attach.tokens.begin(), attach.tokens.end(),
                                     [&](TokenId t) { return t >= 0 && t < n_ids_; }) &&
                         validate(attach.params, n_ids_).ok();
-  if (!is_sound) {
+  auto constraint = is_sound ? open_constraint(attach.params, options_.constraints.get())
+                             : std::optional<Constraint>{};
+  if (!is_sound || !constraint.ok()) {
     ++totals_.n_ignored;
     return Ignored{};
   }
@@ -62,7 +65,7 @@ DraftOutcome DraftEngine::attach_anew(const TargetKey& from, wire::Attach& attac
   const DraftKey key{from, attach.seq};
   const std::vector<TokenId> end_tokens =
       choosable(attach.end_tokens.empty() ? eos_ids_ : attach.end_tokens, n_ids_);
-  auto sequence = std::make_unique<LeasedSequence>(key, attach, end_tokens);
+  auto sequence = std::make_unique<LeasedSequence>(key, attach, end_tokens, std::move(*constraint));
   sequence->cache_name = SeqId{++n_opened_};
   sequence->turn = ++n_turns_;
   sequence->renewed = now;

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/engine/scheduler.h"
+#include "common/grammar/constraint.h"
 #include "common/kv/kv_cache.h"
 #include "common/spec/draft_length.h"
 
@@ -26,6 +28,7 @@ struct TargetEngineOptions {
   Position max_model_len = 0;
   std::int32_t n_valid_ids = 0;  // ids from here on are padding of the model's rows; 0 = none are
   PrefixHash prefix_root = 0;    // prefix_hash_root(model, vocabulary) of this target
+  std::shared_ptr<Constraints> constraints;  // of the vocabulary; null: grammars are refused
   DraftLengthConfig draft_length;
   // Most that wait_hint() says, or a step and a half where that is more.
   Duration wait_limit = std::chrono::milliseconds(20);
@@ -36,10 +39,11 @@ struct DraftEngineOptions {
   std::int32_t max_sequences = 64;  // sequences held
   std::int32_t max_batch_rows = 512;
   std::int32_t prefill_chunk = 256;
-  Duration max_step{};           // of a pass with a prompt; 0: no bound
-  Position max_model_len = 0;    // 0 = the model's; beyond it the draft falls silent
-  std::int32_t n_valid_ids = 0;  // as above
-  std::uint32_t max_ahead = 32;  // longest chain beyond what is committed
+  Duration max_step{};                       // of a pass with a prompt; 0: no bound
+  Position max_model_len = 0;                // 0 = the model's; beyond it the draft falls silent
+  std::int32_t n_valid_ids = 0;              // as above
+  std::shared_ptr<Constraints> constraints;  // as above
+  std::uint32_t max_ahead = 32;              // longest chain beyond what is committed
   // Most steps the device takes before the host listens again; 0: max_ahead where steps are
   // recorded, 1 elsewhere, since there a step costs what it costs and a correction can save one.
   std::uint32_t max_chained = 0;

@@ -15,14 +15,18 @@ namespace foretoken {
 
 struct DraftEngine::LeasedSequence {
   // Takes the tokens over.
-  LeasedSequence(const DraftKey& whose, wire::Attach& attach, std::span<const TokenId> eos_ids)
+  LeasedSequence(const DraftKey& whose,
+                 wire::Attach& attach,
+                 std::span<const TokenId> eos_ids,
+                 std::optional<Constraint> constraint)
       : key(whose),
         lease(attach.lease),
         tenant_salt(attach.tenant_salt),
         endings(ending_tokens(attach.params, eos_ids)),
         rules(with_own_logprob(attach.params),
               eos_ids,
-              std::span(attach.tokens).first(attach.n_prompt)),
+              std::span(attach.tokens).first(attach.n_prompt),
+              std::move(constraint)),
         tokens(std::move(attach.tokens)),
         known(static_cast<std::uint32_t>(tokens.size())),
         prefix(attach.prefix) {

@@ -6,11 +6,7 @@
 
 namespace foretoken {
 
-Sequence::Sequence(OpenRequest request,
-                   PrefixHash root,
-                   std::span<const TokenId> eos_ids,
-                   Position max_model_len,
-                   TimePoint now)
+Sequence::Sequence(OpenRequest request, SequenceSetup setup, TimePoint now)
     : id(request.seq),
       params(std::move(request.params)),
       proposer(request.proposer),
@@ -22,10 +18,10 @@ Sequence::Sequence(OpenRequest request,
       tenant_salt(request.tenant_salt),
       flow(request.flow),
       flow_weight(request.flow_weight),
-      committed(std::make_shared<CommittedTokens>(root, std::move(request.prompt))),
+      committed(std::make_shared<CommittedTokens>(setup.root, std::move(request.prompt))),
       n_prompt(n_tokens()),
-      rules(params, eos_ids, text().tokens()),
-      finish(params, eos_ids, n_prompt, max_model_len),
+      rules(params, setup.eos_ids, text().tokens(), std::move(setup.constraint)),
+      finish(params, setup.eos_ids, n_prompt, setup.max_model_len),
       prediction(std::move(request.prediction)) {
   // The first token follows on nothing.
   next_forced = params.n_prompt_logprobs < 0
@@ -50,7 +46,7 @@ std::optional<FinishReason> Sequence::commit(TokenId token) {
   committed->append(token);
   rules.commit(token);
   ++stats.n_output;
-  return finish.on_token(token);
+  return finish.on_token(token, rules.is_complete());
 }
 
 void insert_in_turn(std::vector<Sequence*>& list, Sequence* sequence) {

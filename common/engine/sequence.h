@@ -21,13 +21,17 @@
 
 namespace foretoken {
 
+// What a sequence has of its target and its request's grammar.
+struct SequenceSetup {
+  PrefixHash root = 0;
+  std::span<const TokenId> eos_ids;
+  Position max_model_len = 0;
+  std::optional<Constraint> constraint;  // at its beginning
+};
+
 struct Sequence {
   // Takes the request over; its resumed tokens are replayed through rules and finish.
-  Sequence(OpenRequest request,
-           PrefixHash root,
-           std::span<const TokenId> eos_ids,
-           Position max_model_len,
-           TimePoint now);
+  Sequence(OpenRequest request, SequenceSetup setup, TimePoint now);
 
   const CommittedTokens& text() const { return *committed; }
   std::uint32_t n_tokens() const { return committed->size(); }

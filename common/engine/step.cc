@@ -76,19 +76,20 @@ void Step::append_forced(const SliceRequest& request, std::uint32_t first_row) {
   }
 }
 
-// Where the sequence's rules lag behind its guesses, they make rows for all of these, and only the
-// last is wanted. A chain's rules do not depend on tokens, so any will do for those to come.
+// Where the sequence's rules lag behind its guesses, the row after all of these is wanted. A
+// chain's rules do not depend on tokens, so any will do for those to come.
 void Step::append_rules(const SliceRequest& request) {
   if (request.guessed.empty() && plan_.n_ahead == 0)
-    return request.rules->append_rows(request.proposed, plan_.rules, plan_.adjustments);
+    return request.rules->append_rows(request.proposed, 0,
+                                      {plan_.rules, plan_.adjustments, plan_.masks});
   std::vector<TokenId> tokens(request.guessed.begin(), request.guessed.end());
   tokens.resize(tokens.size() + plan_.n_ahead);
   std::vector<RowRule> rows;
-  request.rules->append_rows(tokens, rows, plan_.adjustments);
-  const auto first = rows.begin() + static_cast<std::ptrdiff_t>(request.guessed.size());
-  plan_.rules.push_back(*first);
+  request.rules->append_rows(tokens, request.guessed.size(),
+                             {rows, plan_.adjustments, plan_.masks});
+  plan_.rules.push_back(rows.front());
   if (plan_.n_ahead == 0) return;
-  plan_.rules_ahead.insert(plan_.rules_ahead.end(), first + 1, rows.end());
+  plan_.rules_ahead.insert(plan_.rules_ahead.end(), rows.begin() + 1, rows.end());
   plan_.n_endings.push_back(static_cast<std::uint32_t>(request.endings.size()));
   plan_.endings.insert(plan_.endings.end(), request.endings.begin(), request.endings.end());
 }

@@ -220,6 +220,7 @@ void TargetEngine::collect(TimePoint now) {
                                   ? sequence->proposal_cap()
                                   : 0;
     if (cap > 0) sequence->path = store_.best_path(sequence->id, cap, length_.calibration());
+    sequence->path.resize(sequence->rules.n_allowed(sequence->path));
     sequence->had_path = !sequence->path.empty();
   }
 }
@@ -435,7 +436,8 @@ void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint
     return fail(
         sequence,
         {ErrorCode::kInvalidValue,
-         "no token may follow: logit_bias, bad_words and min_tokens exclude the whole vocabulary",
+         "no token may follow: logit_bias, bad_words, min_tokens and the grammar exclude the whole "
+         "vocabulary",
          "logit_bias"});
   store_.drop_committed(sequence.id);
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/engine/target_engine.h"
+#include "common/grammar/requested_grammar.h"
 #include "common/model/config.h"
 #include "common/spec/finish.h"
 
@@ -49,9 +50,18 @@ Result<std::shared_ptr<const CommittedTokens>> TargetEngine::open(OpenRequest re
   }
   const std::vector<TokenId> end_tokens = choosable(
       request.end_tokens.empty() ? model_.config().eos_token_ids : request.end_tokens, n_ids());
+  auto constraint = open_constraint(request.params, options_.constraints.get());
+  if (!constraint.ok()) {
+    ++totals_.n_refused;
+    return constraint.error();
+  }
   const std::size_t n_given = request.prompt.size() + request.resume.size();
-  auto owned = std::make_unique<Sequence>(std::move(request), options_.prefix_root, end_tokens,
-                                          options_.max_model_len, now);
+  auto owned = std::make_unique<Sequence>(std::move(request),
+                                          SequenceSetup{.root = options_.prefix_root,
+                                                        .eos_ids = end_tokens,
+                                                        .max_model_len = options_.max_model_len,
+                                                        .constraint = std::move(*constraint)},
+                                          now);
   Sequence& sequence = *owned;
   if (sequence.n_tokens() != n_given) {
     ++totals_.n_refused;
@@ -100,8 +110,7 @@ bool TargetEngine::close(SeqId seq, CloseReason reason) {
 }
 
 void TargetEngine::finish(Sequence& sequence, FinishReason reason) {
-  const bool by_token = sequence.finish.reason() == FinishReason::kStop;
-  const TokenId stop_token = by_token ? sequence.text().back() : -1;
+  const TokenId stop_token = sequence.finish.ended_by_token() ? sequence.text().back() : -1;
   const SeqId seq = sequence.id;
   ended_.push_back(
       {.seq = seq, .reason = reason, .stop_token = stop_token, .stats = release(sequence)});

@@ -31,11 +31,12 @@ FinishRules::FinishRules(const SamplingParams& params,
   if (limit_ == 0) reason_ = FinishReason::kLength;
 }
 
-std::optional<FinishReason> FinishRules::on_token(TokenId token) {
+std::optional<FinishReason> FinishRules::on_token(TokenId token, bool is_complete) {
   FORETOKEN_CHECK(!reason_, "no token is committed after the finish");
   ++n_output_;
   // A stop that is also the last allowed token is a stop: the earlier rule names the reason.
-  if (std::binary_search(endings_.begin(), endings_.end(), token)) {
+  ended_by_token_ = std::binary_search(endings_.begin(), endings_.end(), token);
+  if (ended_by_token_ || is_complete) {
     reason_ = FinishReason::kStop;
   } else if (n_output_ >= limit_) {
     reason_ = FinishReason::kLength;

@@ -1,7 +1,7 @@
 // When an answer ends. Every committed token, plain or accepted, passes through on_token one at a
 // time and in order; after a finish the rest of a round is dropped. Order of the rules: end or stop
-// token, then max_tokens and the model's length. Stop strings need text and live with the tokenizer
-// service. Pure; one thread.
+// token, then the end of a constraint's grammar, then max_tokens and the model's length. Stop
+// strings need text and live with the tokenizer service. Pure; one thread.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +32,12 @@ class FinishRules {
               Position max_model_len);
 
   // Whether the next committed token, which is part of the answer in any case, is the last one:
-  // kStop or kLength if it is. Not after a finish.
-  std::optional<FinishReason> on_token(TokenId token);
+  // kStop or kLength if it is. `is_complete`: no more text may follow it (RowRules::is_complete).
+  // Not after a finish.
+  std::optional<FinishReason> on_token(TokenId token, bool is_complete = false);
 
   std::optional<FinishReason> reason() const { return reason_; }
+  bool ended_by_token() const { return ended_by_token_; }  // an end or stop token, the last one
   std::uint32_t n_output() const { return n_output_; }
   std::uint32_t n_remaining() const { return n_output_ < limit_ ? limit_ - n_output_ : 0; }
 
@@ -43,6 +45,7 @@ class FinishRules {
   std::vector<TokenId> endings_;
   std::uint32_t limit_ = 0;
   std::uint32_t n_output_ = 0;
+  bool ended_by_token_ = false;
   std::optional<FinishReason> reason_;
 };
 

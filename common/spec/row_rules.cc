@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "common/spec/finish.h"
 
@@ -47,14 +48,22 @@ void append_merged(std::span<const Adjustment> base,
   out.insert(out.end(), at, base.end());
 }
 
+// The ids of proposals are those of the vocabulary.
+bool has_bit(std::span<const std::uint32_t> words, TokenId id) {
+  const auto at = static_cast<std::uint32_t>(id);
+  return at / 32 < words.size() && (words[at / 32] >> (at % 32) & 1) != 0;
+}
+
 }  // namespace
 
 RowRules::RowRules(const SamplingParams& params,
                    std::span<const TokenId> eos_ids,
-                   std::span<const TokenId> prompt)
+                   std::span<const TokenId> prompt,
+                   std::optional<Constraint> constraint)
     : params_(params),
       has_penalties_(params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
                      params.frequency_penalty != 0.0f),
+      constraint_(std::move(constraint)),
       endings_(ending_tokens(params, eos_ids)),
       n_prompt_(static_cast<Position>(prompt.size())) {
   for (const auto& [id, bias] : params.logit_bias) bias_[id] += bias;
@@ -106,6 +115,7 @@ void RowRules::store(const Adjustment& adjustment) {
 
 void RowRules::commit(TokenId token) {
   ++n_output_;
+  if (constraint_) constraint_->take(token);
   if (has_penalties_) {
     Counts& counts = counts_[token];
     counts.seen = true;
@@ -143,14 +153,47 @@ std::vector<Adjustment> RowRules::changes(std::span<const TokenId> drafted) cons
   return out;
 }
 
+bool RowRules::is_ending(TokenId token) const {
+  return std::binary_search(endings_.begin(), endings_.end(), token);
+}
+
+std::size_t RowRules::n_allowed(std::span<const PathToken> path) const {
+  if (!constraint_) return path.size();
+  Constraint place = *constraint_;
+  for (std::size_t n = 0; n < path.size(); ++n) {
+    const TokenId token = path[n].token;
+    if (is_ending(token)) return place.may_end() ? n + 1 : n;
+    if (!has_bit(place.allowed(), token)) return n;
+    place.take(token);
+  }
+  return path.size();
+}
+
+// An end token may follow where the text before it may end, and only there: what text it has is not
+// part of the answer.
+void RowRules::append_mask(const Constraint& place, std::vector<std::uint32_t>& masks) const {
+  const auto begin = masks.size();
+  const auto allowed = place.allowed();
+  masks.insert(masks.end(), allowed.begin(), allowed.end());
+  const bool may_end = place.may_end();
+  for (const TokenId id : endings_) {
+    std::uint32_t& word = masks[begin + static_cast<std::size_t>(id) / 32];
+    const std::uint32_t bit = 1u << (static_cast<std::uint32_t>(id) % 32);
+    word = may_end ? word | bit : word & ~bit;
+  }
+}
+
 void RowRules::append_rows(std::span<const TokenId> drafted,
-                           std::vector<RowRule>& rules,
-                           std::vector<Adjustment>& adjustments) const {
+                           std::size_t first_row,
+                           const RowRuleLists& out) const {
+  std::optional<Constraint> place = constraint_;
+  if (place)
+    for (const TokenId token : drafted.first(first_row)) place->take(token);
   std::vector<Adjustment> before;
   const auto same = [](const Adjustment& a, const Adjustment& b) {
     return a.id == b.id && a.repetition == b.repetition && a.add == b.add;
   };
-  for (std::size_t k = 0; k <= drafted.size(); ++k) {
+  for (std::size_t k = first_row; k <= drafted.size(); ++k) {
     std::vector<Adjustment> now = changes(drafted.first(k));
     RowRule rule{.temperature = params_.temperature,
                  .top_k = static_cast<std::int32_t>(std::min<std::uint32_t>(
@@ -161,15 +204,20 @@ void RowRules::append_rows(std::span<const TokenId> drafted,
                  .choice = params_.choice,
                  .position = position() + static_cast<Position>(k),
                  .n_top_logprobs = params_.n_logprobs};
-    if (k > 0 && std::equal(now.begin(), now.end(), before.begin(), before.end(), same)) {
-      rule.adjust_begin = rules.back().adjust_begin;
-      rule.adjust_end = rules.back().adjust_end;
+    if (k > first_row && std::equal(now.begin(), now.end(), before.begin(), before.end(), same)) {
+      rule.adjust_begin = out.rules.back().adjust_begin;
+      rule.adjust_end = out.rules.back().adjust_end;
     } else {
-      rule.adjust_begin = static_cast<std::int32_t>(adjustments.size());
-      append_merged(base_, now, adjustments);
-      rule.adjust_end = static_cast<std::int32_t>(adjustments.size());
+      rule.adjust_begin = static_cast<std::int32_t>(out.adjustments.size());
+      append_merged(base_, now, out.adjustments);
+      rule.adjust_end = static_cast<std::int32_t>(out.adjustments.size());
     }
-    rules.push_back(rule);
+    if (place) {
+      rule.mask_begin = static_cast<std::int32_t>(out.masks.size());
+      append_mask(*place, out.masks);
+      if (k < drafted.size()) place->take(drafted[k]);
+    }
+    out.rules.push_back(rule);
     before = std::move(now);
   }
 }

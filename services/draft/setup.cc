@@ -55,7 +55,8 @@ DraftEngineOptions draft_engine_options(const Config& config,
           .prefill_chunk = static_cast<std::int32_t>(config.limits.prefill_chunk),
           .max_step = std::chrono::milliseconds(config.limits.max_step_ms),
           .max_model_len = static_cast<Position>(model.config().max_model_len),
-          .n_valid_ids = vocabulary.n_ids};
+          .n_valid_ids = vocabulary.n_ids,
+          .constraints = vocabulary.constraints};
 }
 
 DraftServiceOptions draft_service_options(const Config& config,

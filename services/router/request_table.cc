@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "common/grammar/requested_grammar.h"
 #include "common/wire/client_codec.h"
 #include "services/router/placement.h"
 
@@ -145,6 +146,8 @@ void RequestTable::submit(const Peer& peer,
   }
   const FlowId flow = flow_of(asked.tenant, peer);
   if (const auto full = why_full(peer, flow)) return refuse(*full, 1000);
+  if (auto readable = check_grammar(asked.params); !readable.ok())
+    return refuse(readable.error(), 0);
   Request request(context_, id, peer, std::move(asked), content, now);
   if (auto settled = request.settle_model(now); !settled.ok()) return refuse(settled.error(), 0);
   ++per_client_[connection_of(peer)];

@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <string_view>
+#include <vector>
 
 #include "common/base/log.h"
 #include "common/base/tool_formats.h"
@@ -19,6 +21,19 @@
 #include "kernels/include/device_identity.h"
 
 namespace foretoken {
+namespace {
+
+// Tokens that a reader of the text does not see, such as end tokens, are no part of what a grammar
+// allows.
+std::shared_ptr<Constraints> constraints_of(const Tokenizer& tokenizer, std::int32_t n_ids) {
+  std::vector<std::string_view> bytes(static_cast<std::size_t>(n_ids));
+  for (TokenId id = 0; id < n_ids; ++id)
+    if (tokenizer.is_token(id) && !tokenizer.is_skipped(id))
+      bytes[static_cast<std::size_t>(id)] = tokenizer.token_bytes(id);
+  return std::make_shared<Constraints>(bytes);
+}
+
+}  // namespace
 
 int serve_model(const ModelPlan& plan,
                 Runtime& runtime,
@@ -69,13 +84,15 @@ int serve_model(const ModelPlan& plan,
     follow(*model, *backend, patience);
     return kExitOk;
   }
+  const std::int32_t n_ids =
+      std::min(static_cast<std::int32_t>(tokenizer->vocab_size()), model->config().vocab_size);
   return serve({.model = *model,
                 .backend = *backend,
                 .vocabulary = {.vocabulary = tokenizer->vocabulary_fingerprint(),
                                .text = text_under_format(tokenizer->text_fingerprint(),
                                                          runtime.loaded().config.model.tool_format),
-                               .n_ids = std::min(static_cast<std::int32_t>(tokenizer->vocab_size()),
-                                                 model->config().vocab_size)},
+                               .n_ids = n_ids,
+                               .constraints = constraints_of(*tokenizer, n_ids)},
                 .free_bytes = free_bytes,
                 .ranks = *ranks,
                 .runtime = runtime,

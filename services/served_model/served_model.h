@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "common/collective/collective.h"
 #include "common/config/sections.h"
 #include "common/engine/rank_setup.h"
+#include "common/grammar/constraint.h"
 #include "common/kv/kv_cache.h"
 #include "common/kv/kv_size.h"
 #include "common/messages/messages.h"
@@ -34,6 +36,7 @@ struct ModelVocabulary {
   Fingerprint vocabulary = 0;
   Fingerprint text = 0;
   std::int32_t n_ids = 0;  // that both have
+  std::shared_ptr<Constraints> constraints;
 };
 
 struct ServedModel {

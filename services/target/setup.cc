@@ -59,6 +59,7 @@ TargetEngineOptions target_engine_options(const Config& config,
           .max_model_len = static_cast<Position>(model.config().max_model_len),
           .n_valid_ids = vocabulary.n_ids,
           .prefix_root = root_of(model, vocabulary),
+          .constraints = vocabulary.constraints,
           .draft_length = {.mode = config.speculation.adaptive ? LengthMode::kAdaptive
                                                                : LengthMode::kFixed}};
 }

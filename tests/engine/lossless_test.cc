@@ -7,10 +7,14 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <regex>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/engine/draft_engine.h"
 #include "common/engine/target_engine.h"
+#include "common/grammar/constraint.h"
 #include "common/kv/invariants.h"
 #include "common/model/config.h"
 #include "common/model/init_random.h"
@@ -61,7 +65,49 @@ struct Coverage {
   std::uint64_t n_cut_steps = 0;
   std::uint64_t n_prompt_logprobs = 0;
   std::uint64_t n_only_prompt = 0;  // requests
+  std::uint64_t n_complete = 0;     // answers that their grammar ended
+  std::uint64_t n_ended_early = 0;  // by an end token, where the grammar allowed more
+  std::uint64_t n_guessed_under_grammar = 0;
 };
+
+// A vocabulary for grammars: every byte of kLetters alone, and pieces of up to four of them.
+constexpr std::string_view kLetters = R"(ab01":,{}[]-)";
+
+std::vector<std::string> vocabulary_texts(std::int32_t n_ids) {
+  std::mt19937 random(5);
+  std::vector<std::string> texts(static_cast<std::size_t>(n_ids));
+  for (std::size_t id = 1; id < texts.size(); ++id) {  // 0 is the end token
+    if (id <= kLetters.size()) {
+      texts[id] = kLetters[id - 1];
+      continue;
+    }
+    for (std::uint32_t n = 1 + random() % 4; n > 0; --n)
+      texts[id] += kLetters[random() % kLetters.size()];
+  }
+  return texts;
+}
+
+std::shared_ptr<Constraints> constraints_over(const std::vector<std::string>& texts) {
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  return std::make_shared<Constraints>(views);
+}
+
+void random_grammar(Dice& dice, SamplingParams& params) {
+  switch (dice.within(0, 3)) {
+    case 0:
+      params.regex = dice.pick({"(ab|ba|a0)*[01]{2,5}", "[ab]{3,20}(:[01]+)?", "a+", "[^a]*a"});
+      break;
+    case 1:
+      params.json_schema = R"({"type": "object", "required": ["a"], "additionalProperties": false,
+          "properties": {"a": {"type": "integer"}, "b": {"type": "array", "items": {"enum": ["a", "b", 0]}}}})";
+      break;
+    case 2:
+      params.json_schema = R"({"type": "array", "items": {"type": "string", "maxLength": 6}})";
+      break;
+    default:
+      params.gbnf = "root ::= \"[\" root* \"]\" | [ab]\n";
+  }
+}
 
 SamplingParams random_params(Dice& dice, std::int32_t vocab) {
   SamplingParams p;
@@ -116,6 +162,9 @@ class Case {
       : dice_(seed),
         bounds_(~seed),
         prompts_(seed + 0x9e3779b97f4a7c15),
+        grammars_(seed ^ 0xd1b54a32d192ed03),
+        texts_(vocabulary_texts(target.config().vocab_size)),
+        constraints_(constraints_over(texts_)),
         backend_(backend),
         target_(target),
         draft_(draft),
@@ -183,7 +232,9 @@ class Case {
       e.request.flow = static_cast<std::uint64_t>(bounds_.within(0, 2));
       e.request.flow_weight = 0.5 * bounds_.within(1, 4);
       ask_for_prompt(e.request);
-      e.answer = plain_decode(target_, backend_, e.request, kMaxLen, options_.n_valid_ids);
+      if (grammars_.one_in(6)) random_grammar(grammars_, e.request.params);
+      e.answer = plain_decode(target_, backend_, e.request, kMaxLen, options_.n_valid_ids,
+                              constraints_over(texts_).get());
       e.opens_at = dice_.one_in(2) ? 0 : dice_.within(0, 30);
       if (dice_.one_in(10)) e.cancelled_at = e.opens_at + dice_.within(0, 20);
       if (dice_.one_in(10))
@@ -230,6 +281,7 @@ class Case {
         dice_.pick({AdmissionPolicy::kMaxUtilization, AdmissionPolicy::kGuaranteedNoEvict});
     options_.max_model_len = kMaxLen;
     options_.prefix_root = kRoot;
+    options_.constraints = constraints_;
     return options_;
   }
 
@@ -253,6 +305,7 @@ class Case {
     options.max_ahead = static_cast<std::uint32_t>(dice_.within(1, 12));
     options.retry_after = std::chrono::milliseconds(dice_.within(1, 20));
     options.max_chained = dice_.pick({1u, 1u, 3u, 16u});
+    if (!grammars_.one_in(6)) options.constraints = constraints_over(texts_);
     draft_engine_ = std::make_unique<DraftEngine>(draft_, backend_, options);
     const LinkFaults faults = kind < 5 ? LinkFaults{}
                                        : LinkFaults{.lose = dice_.within(0, 30),
@@ -334,9 +387,10 @@ class Case {
       EXPECT_EQ(event.reason, e.answer.reason);
       EXPECT_EQ(event.stats.n_output, e.answer.ids.size());
       if (event.reason == FinishReason::kStop) {
-        EXPECT_EQ(event.stop_token, e.answer.ids.back());
+        EXPECT_EQ(event.stop_token, e.answer.ended_by_token ? e.answer.ids.back() : -1);
         ++coverage_.n_stops;
       }
+      check_grammar_of(e);
       EXPECT_EQ(e.delivered.size() + e.request.resume.size(), e.answer.ids.size());
       if (e.request.params.n_prompt_logprobs >= 0) {
         EXPECT_EQ(e.prompt_logprobs.size() +
@@ -352,6 +406,22 @@ class Case {
       e.has_ended = true;
       EXPECT_TRUE(e.answer.is_blocked) << event.error.message;
     }
+  }
+
+  void check_grammar_of(const Expectation& e) {
+    const SamplingParams& p = e.request.params;
+    if (p.regex.empty() && p.json_schema.empty() && p.gbnf.empty()) return;
+    coverage_.n_guessed_under_grammar += e.n_guessed;
+    if (e.answer.reason != FinishReason::kStop) return;
+    ++(e.answer.ended_by_token ? coverage_.n_ended_early : coverage_.n_complete);
+    if (p.regex.empty()) return;
+    std::string text;
+    for (const TokenId id : e.answer.ids) text += texts_[static_cast<std::size_t>(id)];
+    if (e.answer.ended_by_token) {
+      const TokenId end = e.answer.ids.back();
+      text.resize(text.size() - texts_[static_cast<std::size_t>(end)].size());
+    }
+    EXPECT_TRUE(std::regex_match(text, std::regex(p.regex))) << text << " under " << p.regex;
   }
 
   // What speculation is said to have done is what it did here: tokens that another target had
@@ -435,6 +505,9 @@ class Case {
   Dice dice_;
   Dice bounds_;   // of passes
   Dice prompts_;  // whose log-probabilities are asked for
+  Dice grammars_;
+  std::vector<std::string> texts_;
+  std::shared_ptr<Constraints> constraints_;
   Backend& backend_;
   Model& target_;
   Model& draft_;
@@ -487,6 +560,9 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfAScriptedModel) {
   EXPECT_GT(coverage.n_cut_steps, 500u);
   EXPECT_GT(coverage.n_prompt_logprobs, 5000u);
   EXPECT_GT(coverage.n_only_prompt, 20u);
+  EXPECT_GT(coverage.n_complete, 50u);
+  EXPECT_GT(coverage.n_ended_early, 5u);
+  EXPECT_GT(coverage.n_guessed_under_grammar, 500u);
 }
 
 // The same with real decoders: what they compute for a row does not depend on its company, or this

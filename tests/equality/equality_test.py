@@ -1,6 +1,6 @@
 """Speculation changes speed, never text: the demo pair through real services, every proposer against plain decoding.
 
-For every prompt, greedy and at temperature 0.8 with top-p 0.95 and a seed: proposers draft, n-gram, prediction and none,
+For every prompt, greedy and at temperature 0.8 with top-p 0.95 and a seed, and for every fifth one under a JSON Schema too: proposers draft, n-gram, prediction and none,
 K of 1, 4 and 8, 1 and 8 requests at a time, prefill chunks of 16 and of up to 512 as passes of 2 ms allow (two runs of the
 services). All token ids and texts of a prompt must be equal.
 
@@ -25,7 +25,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
 from ports import free_port  # noqa: E402
 
-SETTINGS = {"greedy": {"temperature": 0.0}, "seeded": {"temperature": 0.8, "top_p": 0.95}}
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "count": {"type": "integer", "minimum": 0, "maximum": 99},
+                   "kind": {"enum": ["dog", "cat", "bird"]}},
+    "required": ["name", "count", "kind"],
+    "additionalProperties": False,
+}
+SETTINGS = {"greedy": {"temperature": 0.0}, "seeded": {"temperature": 0.8, "top_p": 0.95},
+            "schema": {"temperature": 0.8, "json_schema": json.dumps(SCHEMA)}}
+EACH_UNDER_SCHEMA = 5  # one of so many prompts
 PROPOSERS = ("draft", "ngram", "prediction", "none")
 LENGTHS = (1, 4, 8)
 BATCHES = (1, 8)
@@ -77,6 +86,19 @@ def base_request(prompt, setting, index, max_tokens):
     return {"messages": messages, "max_tokens": max_tokens, "seed": 1000 + index, **SETTINGS[setting]}
 
 
+def settings_of(index):
+    return [s for s in SETTINGS if s != "schema" or index % EACH_UNDER_SCHEMA == 0]
+
+
+def breaks_schema(reply):
+    """An answer that its grammar or an end token ended is a whole value."""
+    if reply["finish_reason"] != "stop":
+        return False
+    value = json.loads(reply["text"])
+    return (list(value) != SCHEMA["required"] or len(value["name"]) > 12 or not 0 <= value["count"] <= 99
+            or value["kind"] not in SCHEMA["properties"]["kind"]["enum"])
+
+
 def variants():
     for proposer in PROPOSERS:
         for length in LENGTHS if proposer != "none" else LENGTHS[-1:]:
@@ -105,12 +127,13 @@ def main():
             dealer.connect(services.endpoint)
             if not expected:
                 plain = [((i, s), {**base_request(p, s, i, arguments.max_tokens), "num_draft_tokens": 0})
-                         for i, p in enumerate(prompts) for s in SETTINGS]
+                         for i, p in enumerate(prompts) for s in settings_of(i)]
                 expected = run_all(dealer, plain, 1)
+                under_schema = [reply for (_, s), reply in expected.items() if s == "schema"]
             for proposer, length, batch in variants():
                 requests = []
                 for i, prompt in enumerate(prompts):
-                    for setting in SETTINGS:
+                    for setting in settings_of(i):
                         request = base_request(prompt, setting, i, arguments.max_tokens)
                         request.update(proposer=proposer, num_draft_tokens=length, adaptive=False)
                         if proposer == "prediction":
@@ -132,13 +155,16 @@ def main():
     print(f"{compared} answers compared with plain decoding, {len(differing)} differ, {time.monotonic() - begun:.0f} s")
     for case in differing[:10]:
         print("differs: chunk, proposer, K, batch, prompt, setting =", case)
+    n_whole = sum(reply["finish_reason"] == "stop" for reply in under_schema)
+    broken = [reply["text"] for reply in under_schema if breaks_schema(reply)]
+    print(f"{len(under_schema)} answers under a JSON Schema, {n_whole} whole, {len(broken)} break it")
     # Equality would be worth nothing if nothing had been guessed.
     silent = [p for p in PROPOSERS if p != "none" and totals[p][1] == 0]
     if silent:
         print("nothing was accepted from:", ", ".join(silent))
     if totals["none"][0]:
         print("none proposed something")
-    sys.exit(1 if differing or silent or totals["none"][0] else 0)
+    sys.exit(1 if differing or silent or totals["none"][0] or broken or not n_whole else 0)
 
 
 if __name__ == "__main__":

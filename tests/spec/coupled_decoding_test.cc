@@ -186,7 +186,8 @@ Answer speculative(const Request& request,
     for (std::uint32_t i = 0; i < n; ++i) drafted.push_back(path[i].token);
     std::vector<RowRule> row_rules;
     std::vector<Adjustment> adjustments;
-    rules.append_rows(drafted, row_rules, adjustments);
+    std::vector<std::uint32_t> masks;
+    rules.append_rows(drafted, 0, {row_rules, adjustments, masks});
     std::vector<TokenId> chosen;
     for (std::size_t k = 0; k < row_rules.size(); ++k) {
       const auto seen = joined(text, std::span<const TokenId>(drafted).first(k));

@@ -34,6 +34,16 @@ TEST(FinishRules, IgnoreEosKeepsTheRequestsOwnStopTokens) {
   EXPECT_EQ(rules.on_token(40), FinishReason::kStop);
 }
 
+TEST(FinishRules, TheEndOfAGrammarIsAStopWithoutAStopToken) {
+  FinishRules by_grammar(params(2), kEosIds, 5, 100);
+  EXPECT_EQ(by_grammar.on_token(7, false), std::nullopt);
+  EXPECT_EQ(by_grammar.on_token(7, true), FinishReason::kStop);  // before max_tokens
+  EXPECT_FALSE(by_grammar.ended_by_token());
+  FinishRules by_token(params(2), kEosIds, 5, 100);
+  EXPECT_EQ(by_token.on_token(kEos, true), FinishReason::kStop);
+  EXPECT_TRUE(by_token.ended_by_token());
+}
+
 TEST(FinishRules, DeliverExactlyMaxTokens) {
   FinishRules rules(params(3), kEosIds, 5, 100);
   EXPECT_EQ(rules.n_remaining(), 3u);

@@ -31,6 +31,7 @@ std::string printed(const Row& row) {
 struct Rows {
   std::vector<RowRule> rules;
   std::vector<Adjustment> adjustments;
+  std::vector<std::uint32_t> masks;
   Row row(std::size_t k) const {
     return {adjustments.begin() + rules[k].adjust_begin, adjustments.begin() + rules[k].adjust_end};
   }
@@ -38,7 +39,7 @@ struct Rows {
 
 Rows rows_of(const RowRules& rules, std::span<const TokenId> drafted) {
   Rows out;
-  rules.append_rows(drafted, out.rules, out.adjustments);
+  rules.append_rows(drafted, 0, {out.rules, out.adjustments, out.masks});
   return out;
 }
 
@@ -127,6 +128,70 @@ TEST(RowRules, EqualRowsShareTheirAdjustments) {
   const Rows rows = rows_of(rules, std::vector<TokenId>{1, 2, 3, 4});
   EXPECT_EQ(rows.adjustments.size(), 1u);
   EXPECT_EQ(rows.row(4).size(), 1u);
+}
+
+std::vector<TokenId> ids_of(const Rows& rows, std::size_t k) {
+  std::vector<TokenId> ids;
+  for (TokenId id = 0; id < 8; ++id)
+    if (rows.masks.at(static_cast<std::size_t>(rows.rules[k].mask_begin)) >> id & 1)
+      ids.push_back(id);
+  return ids;
+}
+
+// Ids: 0 is the end token; 1 to 5 are a, b, ab, ba, c; 6 is a stop token of its own.
+TEST(RowRules, AConstraintMasksEachRowByTheTokensBeforeIt) {
+  const std::vector<std::string_view> texts{"", "a", "b", "ab", "ba", "c", ""};
+  Constraints constraints(texts);
+  SamplingParams params;
+  params.stop_token_ids = {6};
+  auto constraint = constraints.open(GrammarKind::kRegex, "(ab)+c?");
+  ASSERT_TRUE(constraint.ok()) << constraint.error().message;
+  RowRules rules(params, kRowEosIds, std::vector<TokenId>{2}, *constraint);
+  EXPECT_TRUE(rules.depends_on_history());
+  const Rows rows = rows_of(rules, std::vector<TokenId>{1, 2, 3});
+  EXPECT_EQ(ids_of(rows, 0), (std::vector<TokenId>{1, 3}));
+  EXPECT_EQ(ids_of(rows, 1), (std::vector<TokenId>{2, 4}));           // after a
+  EXPECT_EQ(ids_of(rows, 2), (std::vector<TokenId>{0, 1, 3, 5, 6}));  // after ab: it may end
+  EXPECT_EQ(ids_of(rows, 3), (std::vector<TokenId>{0, 1, 3, 5, 6}));
+
+  const std::vector<PathToken> path{{.token = 1}, {.token = 2}, {.token = 2}, {.token = 1}};
+  EXPECT_EQ(rules.n_allowed(path), 2u);
+  const std::vector<PathToken> ending{{.token = 3}, {.token = 0}, {.token = 3}};
+  EXPECT_EQ(rules.n_allowed(ending), 2u);
+
+  for (const TokenId token : {1, 4}) rules.commit(token);  // aba
+  EXPECT_FALSE(rules.is_complete());
+  EXPECT_EQ(ids_of(rows_of(rules, {}), 0), (std::vector<TokenId>{2, 4}));
+  for (const TokenId token : {2, 5}) rules.commit(token);  // ababc
+  EXPECT_TRUE(rules.is_complete());
+}
+
+TEST(RowRules, AnEndTokenWithTextEndsOnlyATextThatIsAllowed) {
+  Constraints constraints(std::vector<std::string_view>{"", "a", "b"});
+  SamplingParams params;
+  params.stop_token_ids = {1};
+  RowRules rules(params, kRowEosIds, std::vector<TokenId>{1},
+                 *constraints.open(GrammarKind::kRegex, "[ab]{2}b*"));
+  const Rows rows = rows_of(rules, std::vector<TokenId>{2, 2});
+  EXPECT_EQ(ids_of(rows, 0), (std::vector<TokenId>{2}));
+  EXPECT_EQ(ids_of(rows, 2), (std::vector<TokenId>{0, 1, 2}));
+  EXPECT_EQ(rules.n_allowed(std::vector<PathToken>{{.token = 2}, {.token = 1}}), 1u);
+}
+
+TEST(RowRules, OfRowsFromALaterOneTheFirstAreLeftOut) {
+  Constraints constraints(std::vector<std::string_view>{"", "a", "b"});
+  SamplingParams params;
+  params.repetition_penalty = 1.5f;
+  RowRules rules(params, kRowEosIds, std::vector<TokenId>{1},
+                 *constraints.open(GrammarKind::kRegex, "(ab)+"));
+  const std::vector<TokenId> drafted{1, 2, 1};
+  const Rows all = rows_of(rules, drafted);
+  Rows last;
+  rules.append_rows(drafted, 3, {last.rules, last.adjustments, last.masks});
+  ASSERT_EQ(last.rules.size(), 1u);
+  EXPECT_EQ(last.rules[0].position, all.rules[3].position);
+  EXPECT_TRUE(operator_equal(last.row(0), all.row(3)));
+  EXPECT_EQ(ids_of(last, 0), ids_of(all, 3));
 }
 
 SamplingParams random_params(std::mt19937& random, TokenId vocab) {

@@ -3,6 +3,7 @@
 #include <limits>
 #include <numeric>
 
+#include "common/grammar/requested_grammar.h"
 #include "common/model/batch_stage.h"
 #include "common/model/config.h"
 #include "common/spec/finish.h"
@@ -14,7 +15,8 @@ PlainAnswer plain_decode(Model& model,
                          Backend& backend,
                          const OpenRequest& request,
                          Position max_model_len,
-                         std::int32_t n_valid_ids) {
+                         std::int32_t n_valid_ids,
+                         Constraints* constraints) {
   const std::vector<TokenId>& end_tokens =
       request.end_tokens.empty() ? model.config().eos_token_ids : request.end_tokens;
   const auto vocab = static_cast<std::size_t>(model.config().vocab_size);
@@ -28,20 +30,24 @@ PlainAnswer plain_decode(Model& model,
   const Buffer logits = backend.allocate(vocab * sizeof(float));
   const Buffer device_rule = backend.allocate(sizeof(RowRule));
   const Buffer device_adjustments = backend.allocate(vocab * sizeof(Adjustment));
+  const Buffer device_mask = backend.allocate((vocab + 31) / 32 * sizeof(std::uint32_t));
   const Buffer device_choice = backend.allocate(sizeof(Choice));
   const Buffer device_top = backend.allocate(sizeof(TopLogprob) * kMaxTopLogprobs);
 
   const std::int32_t n_valid = n_valid_ids > 0 ? n_valid_ids : model.config().vocab_size;
-  const auto choose = [&](const RowRule& rule, const std::vector<Adjustment>& adjustments) {
+  const auto choose = [&](const RowRule& rule, const std::vector<Adjustment>& adjustments,
+                          const std::vector<std::uint32_t>& mask) {
     backend.upload(device_rule.as<void>(), &rule, sizeof(RowRule));
     backend.upload(device_adjustments.as<void>(), adjustments.data(),
                    adjustments.size() * sizeof(Adjustment));
+    backend.upload(device_mask.as<void>(), mask.data(), mask.size() * sizeof(std::uint32_t));
     backend.choose({.logits = logits.as<float>(),
                     .n_rows = 1,
                     .vocab = model.config().vocab_size,
                     .n_valid = n_valid,
                     .rules = device_rule.as<RowRule>(),
                     .adjustments = device_adjustments.as<Adjustment>(),
+                    .masks = device_mask.as<std::uint32_t>(),
                     .choices = device_choice.as<Choice>(),
                     .top = device_top.as<TopLogprob>()});
     Choice choice;
@@ -56,7 +62,7 @@ PlainAnswer plain_decode(Model& model,
     const std::int32_t n_top = request.params.n_prompt_logprobs;
     const RowRule rule{.adjust_end = static_cast<std::int32_t>(masks.size()),
                        .n_top_logprobs = n_top};
-    TokenLogprobs out{.logprob = choose(rule, masks).logprob};
+    TokenLogprobs out{.logprob = choose(rule, masks, {}).logprob};
     std::vector<TopLogprob> top(static_cast<std::size_t>(n_top));
     backend.download(top.data(), device_top.as<void>(), top.size() * sizeof(TopLogprob));
     for (const TopLogprob& one : top) {
@@ -67,7 +73,8 @@ PlainAnswer plain_decode(Model& model,
   };
 
   BatchStage stage(model, backend);
-  RowRules rules(request.params, end_tokens, request.prompt);
+  RowRules rules(request.params, end_tokens, request.prompt,
+                 value_or_throw(open_constraint(request.params, constraints)));
   FinishRules finish(request.params, end_tokens, static_cast<Position>(request.prompt.size()),
                      max_model_len);
   PlainAnswer answer;
@@ -88,8 +95,9 @@ PlainAnswer plain_decode(Model& model,
     }
     std::vector<RowRule> row;
     std::vector<Adjustment> adjustments;
-    rules.append_rows({}, row, adjustments);
-    const Choice choice = choose(row[0], adjustments);
+    std::vector<std::uint32_t> mask;
+    rules.append_rows({}, 0, {row, adjustments, mask});
+    const Choice choice = choose(row[0], adjustments, mask);
     if (choice.token < 0) {
       answer.is_blocked = true;
       return answer;
@@ -98,9 +106,10 @@ PlainAnswer plain_decode(Model& model,
     if (request.params.n_logprobs >= 0) answer.logprobs.push_back(choice.logprob);
     tokens.push_back(choice.token);
     rules.commit(choice.token);
-    const auto reason = finish.on_token(choice.token);
+    const auto reason = finish.on_token(choice.token, rules.is_complete());
     if (!reason) continue;
     answer.reason = *reason;
+    answer.ended_by_token = finish.ended_by_token();
     return answer;
   }
 }
