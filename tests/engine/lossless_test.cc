@@ -81,8 +81,7 @@ std::vector<std::string> vocabulary_texts(std::int32_t n_ids) {
       texts[id] = kLetters[id - 1];
       continue;
     }
-    for (std::uint32_t n = 1 + random() % 4; n > 0; --n)
-      texts[id] += kLetters[random() % kLetters.size()];
+    for (auto n = 1 + random() % 4; n > 0; --n) texts[id] += kLetters[random() % kLetters.size()];
   }
   return texts;
 }
@@ -562,7 +561,7 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfAScriptedModel) {
   EXPECT_GT(coverage.n_only_prompt, 20u);
   EXPECT_GT(coverage.n_complete, 50u);
   EXPECT_GT(coverage.n_ended_early, 5u);
-  EXPECT_GT(coverage.n_guessed_under_grammar, 500u);
+  EXPECT_GT(coverage.n_guessed_under_grammar, 200u);
 }
 
 // The same with real decoders: what they compute for a row does not depend on its company, or this
