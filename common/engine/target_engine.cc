@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "common/base/check.h"
@@ -22,6 +23,19 @@ TokenLogprobs logprobs_of(const Choice& choice, std::span<const TopLogprob> like
     logprobs.top_logprobs.push_back(top.logprob);
   }
   return logprobs;
+}
+
+Error no_token_may_follow(const Sequence& sequence) {
+  const std::string_view grammar = constraint_key(sequence.params);
+  if (grammar.empty())
+    return {
+        ErrorCode::kInvalidValue,
+        "no token may follow: logit_bias, bad_words and min_tokens exclude the whole vocabulary",
+        "logit_bias"};
+  return {ErrorCode::kInvalidValue,
+          "no token may follow: " + std::string(grammar) +
+              ", logit_bias, bad_words and min_tokens exclude the whole vocabulary",
+          std::string(grammar)};
 }
 
 KvCacheConfig checked(const KvCacheConfig& kv, Position max_model_len) {
@@ -432,13 +446,7 @@ void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint
   committed_value_ += token_value(sequence) * n_delivered;
 
   if (const auto reason = sequence.finish.reason()) return finish(sequence, *reason);
-  if (n_delivered < verdict.committed.size())
-    return fail(
-        sequence,
-        {ErrorCode::kInvalidValue,
-         "no token may follow: logit_bias, bad_words, min_tokens and the grammar exclude the whole "
-         "vocabulary",
-         "logit_bias"});
+  if (n_delivered < verdict.committed.size()) return fail(sequence, no_token_may_follow(sequence));
   store_.drop_committed(sequence.id);
 }
 

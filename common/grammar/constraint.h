@@ -48,9 +48,9 @@ class Constraint {
 class Constraints {
  public:
   struct Limits {
-    std::size_t n_grammars = 64;             // kept for the next request
+    std::size_t n_grammars = 16;             // kept for the next request
     std::size_t grammar_bytes = 256 << 20;   // of these together
-    std::size_t automaton_bytes = 64 << 20;  // of each, before it is replaced
+    std::size_t automaton_bytes = 16 << 20;  // of each, before it is replaced
     std::size_t mask_bytes = 64 << 20;
   };
 

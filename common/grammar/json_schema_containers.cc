@@ -16,13 +16,15 @@ ExpressionId JsonSchemaReader::array(const FlatSchema& flat, const SchemaFacts& 
   const std::size_t n_first = n_first_items(flat);
   const std::uint32_t min = facts.items.min;
   std::uint32_t max = facts.items.max;
-  if (max != Expressions::kUnbounded) max = std::min(max, kMaxItems);
-  if (n_first > kMaxFirstItems || min > kMaxItems) {
-    document_.refuse("an array whose first " + std::to_string(kMaxFirstItems) +
-                     " items and more have schemas of their own, or of more than " +
-                     std::to_string(kMaxItems) + " items, is not supported");
+  if (min > max) return expressions_.nothing();
+  if (min > kMaxItems)
+    return refused(flat, "minItems", "is above the limit of " + std::to_string(kMaxItems));
+  if (n_first > kMaxFirstItems) {
+    const std::string why = "has more schemas than the limit of " + std::to_string(kMaxFirstItems);
+    refused(flat, "prefixItems", why);
+    return refused(flat, "items", why);
   }
-  if (document_.failed() || min > max) return expressions_.nothing();
+  if (max != Expressions::kUnbounded) max = std::min(max, kMaxItems);
 
   // From the last item to the first: what may follow the items before.
   const auto item = texts_.shared(value(item_schemas(flat, n_first)));
@@ -85,11 +87,11 @@ JsonSchemaReader::Members JsonSchemaReader::members_of(const FlatSchema& flat,
   const bool is_closed = is_nothing(members.further, expressions_);
   const std::size_t n_most = is_closed ? members.texts.size() : Expressions::kUnbounded;
   if (members.n_least > std::max<std::size_t>(1, required.size()))
-    document_.refuse("\"minProperties\" beyond the required members is not supported");
-  if (facts.properties.max < n_most)
-    document_.refuse(
-        "\"maxProperties\" below the number of listed members, or where further ones "
-        "are allowed, is not supported");
+    refused(flat, "minProperties", "is above 1 and the number of required members");
+  if (facts.properties.max < n_most) {
+    refused(flat, "maxProperties",
+            "is not supported where further members are allowed or more are listed");
+  }
   return members;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <unordered_set>
 #include <utility>
 
 #include "common/base/utf8.h"
@@ -94,12 +95,15 @@ std::vector<SchemaPlace> SchemaChoice::branches() const {
 }
 
 std::vector<const OrderedJson*> FlatSchema::key() const {
-  std::vector<const OrderedJson*> places;
-  for (const SchemaPlace& part : parts) places.push_back(part.json);
-  for (const SchemaChoice& choice : choices) places.push_back(choice.schema.json);
-  std::sort(places.begin(), places.end());
-  places.erase(std::unique(places.begin(), places.end()), places.end());
-  return places;
+  std::vector<const OrderedJson*> of_parts, of_choices;
+  for (const SchemaPlace& part : parts) of_parts.push_back(part.json);
+  for (const SchemaChoice& choice : choices)
+    of_choices.push_back(keyword_of(choice.schema, choice.keyword));
+  std::sort(of_parts.begin(), of_parts.end());
+  std::sort(of_choices.begin(), of_choices.end());
+  of_parts.push_back(nullptr);
+  of_parts.insert(of_parts.end(), of_choices.begin(), of_choices.end());
+  return of_parts;
 }
 
 std::string FlatSchema::place() const {
@@ -203,11 +207,12 @@ std::optional<SchemaPlace> SchemaDocument::follow(const SchemaPlace& schema) {
     return find(place, keyword_of(place, "$ref")->get_ref<const std::string&>());
   };
   auto place = refers_to(schema);
+  std::unordered_set<const OrderedJson*> seen{schema.json};
   for (auto next = place; next && !failed();) {
     spend();
     const OrderedJson* further = keyword_of(*next, "$ref");
     if (further == nullptr || !further->is_string()) break;
-    if (next->json == schema.json) refuse_keyword(schema, "$ref", "refers to itself");
+    if (!seen.insert(next->json).second) refuse_keyword(schema, "$ref", "refers to itself");
     next = refers_to(*next);
   }
   if (!place || failed()) return std::nullopt;

@@ -55,6 +55,9 @@ ExpressionId JsonSchemaReader::rule_for(FlatSchema flat) {
 }
 
 ExpressionId JsonSchemaReader::body(const FlatSchema& flat, int n_chosen) {
+  document_.spend(1 + flat.parts.size());
+  if (expressions_.size() > kMaxExpressions)
+    document_.refuse("the schema allows texts that are too many to be written down");
   if (document_.failed() || flat.allows_nothing) return expressions_.nothing();
   const SchemaFacts facts = facts_of(flat);
   if (!facts.value_lists.empty()) return listed(flat, facts);
@@ -94,8 +97,9 @@ ExpressionId JsonSchemaReader::chosen(const FlatSchema& flat, int n_chosen) {
       ways.push_back(value({branch}));
     } else {
       FlatSchema whole = rest;
+      whole.refers = false;
       document_.add({branch}, whole);
-      ways.push_back(body(whole, n_chosen + 1));
+      ways.push_back(whole.refers ? rule_for(std::move(whole)) : body(whole, n_chosen + 1));
     }
     if (document_.failed()) return expressions_.nothing();
   }
@@ -106,6 +110,8 @@ ExpressionId JsonSchemaReader::chosen(const FlatSchema& flat, int n_chosen) {
 bool JsonSchemaReader::may_be_chosen(const FlatSchema& rest, const SchemaChoice& choice) {
   std::vector<FlatSchema> flats;
   for (const SchemaPlace& branch : choice.branches()) {
+    document_.spend(1 + rest.parts.size());
+    if (document_.failed()) return false;
     flats.push_back(rest);
     document_.add({branch}, flats.back());
   }
@@ -127,21 +133,19 @@ ExpressionId JsonSchemaReader::typed(const FlatSchema& flat, const SchemaFacts& 
   } else if (facts.types & kJsonInteger) {
     ways.push_back(integers_within(facts.numbers, expressions_));
   }
-  if (facts.types & kJsonString) ways.push_back(string(facts));
+  if (facts.types & kJsonString) ways.push_back(string(flat, facts));
   if (facts.types & kJsonArray) ways.push_back(array(flat, facts));
   if (facts.types & kJsonObject) ways.push_back(object(flat, facts));
   if (document_.failed()) return expressions_.nothing();
   return any_text_of(std::move(ways), expressions_);
 }
 
-ExpressionId JsonSchemaReader::string(const SchemaFacts& facts) {
+ExpressionId JsonSchemaReader::string(const FlatSchema& flat, const SchemaFacts& facts) {
   CountRange length = facts.length;
+  if (length.min > length.max) return expressions_.nothing();
+  if (length.min > kMaxCount)
+    return refused(flat, "minLength", "is above the limit of " + std::to_string(kMaxCount));
   if (length.max != Expressions::kUnbounded) length.max = std::min(length.max, kMaxCount);
-  if (length.min > kMaxCount) {
-    document_.refuse("\"minLength\" of more than " + std::to_string(kMaxCount) +
-                     " is not supported");
-  }
-  if (document_.failed() || length.min > length.max) return expressions_.nothing();
   if (facts.forms.empty()) return texts_.string(length.min, length.max);
   if (facts.forms.size() == 1) return formed_string(facts.forms.front(), length);
   const TextForm& second = facts.forms[1];
@@ -176,6 +180,14 @@ ExpressionId JsonSchemaReader::refused(const SchemaPlace& schema,
                                        std::string_view keyword,
                                        std::string_view why) {
   document_.refuse_keyword(schema, keyword, why);
+  return expressions_.nothing();
+}
+
+ExpressionId JsonSchemaReader::refused(const FlatSchema& flat,
+                                       std::string_view keyword,
+                                       const std::string& why) {
+  for (const SchemaPlace& part : flat.parts)
+    if (keyword_of(part, keyword) != nullptr) document_.refuse_keyword(part, keyword, why);
   return expressions_.nothing();
 }
 

@@ -39,7 +39,7 @@ class JsonSchemaReader {
   bool may_be_chosen(const FlatSchema& rest, const SchemaChoice& choice);
   ExpressionId typed(const FlatSchema& flat, const SchemaFacts& facts);
 
-  ExpressionId string(const SchemaFacts& facts);
+  ExpressionId string(const FlatSchema& flat, const SchemaFacts& facts);
   ExpressionId formed_string(const TextForm& form, const CountRange& length);
 
   ExpressionId array(const FlatSchema& flat, const SchemaFacts& facts);
@@ -52,6 +52,8 @@ class JsonSchemaReader {
   ExpressionId after_comma(ExpressionId text);
 
   ExpressionId refused(const SchemaPlace& schema, std::string_view keyword, std::string_view why);
+  // Of the first part that has the keyword.
+  ExpressionId refused(const FlatSchema& flat, std::string_view keyword, const std::string& why);
 
   SchemaDocument& document_;
   Expressions& expressions_;

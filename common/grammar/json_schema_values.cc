@@ -91,7 +91,7 @@ class ValueCheck {
     if (values == nullptr) return true;
     // The value is often one of the list itself.
     if (!values->empty() && &values->front() <= &value && &value <= &values->back()) return true;
-    document_.spend(values->size() / 8);
+    document_.spend(values->size() * (1 + value.size()) / 8);
     return std::any_of(values->begin(), values->end(),
                        [&](const OrderedJson& one) { return are_equal_values(one, value); });
   }

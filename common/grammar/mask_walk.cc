@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 namespace foretoken {
@@ -9,14 +10,18 @@ namespace {
 
 using State = Automaton::State;
 
-// Pays for states as they are met, each once. Costs are of the states, not of the time they take.
-class Purse {
+// What a mask may cost: states are charged as they are met, each once. Costs are of the states, not
+// of the time they take.
+class CostBudget {
  public:
-  explicit Purse(Automaton& automaton) : automaton_(automaton) { automaton.start_visits(); }
-  bool pay(State state) {
+  explicit CostBudget(Automaton& automaton) : automaton_(automaton) { automaton.start_visits(); }
+  bool charge(State state) {
     if (!automaton_.is_first_visit(state)) return true;
     const std::size_t cost = automaton_.cost(state);
-    if (cost > left_) return false;
+    if (cost > left_) {
+      left_ = 0;
+      return false;
+    }
     left_ -= cost;
     return true;
   }
@@ -29,31 +34,29 @@ class Purse {
 // The states that the bytes of one lead to.
 struct Steps {
   std::array<State, 256> by_byte{};
-  bool are_paid = true;
+  bool is_within_budget = true;
 
-  Steps(Automaton& automaton, State state, Purse& purse) {
-    for (unsigned byte = 0; byte < by_byte.size() && are_paid; ++byte) {
+  Steps(Automaton& automaton, State state, CostBudget& budget) {
+    for (unsigned byte = 0; byte < by_byte.size() && is_within_budget; ++byte) {
       by_byte[byte] = automaton.step(state, static_cast<unsigned char>(byte));
-      are_paid = purse.pay(by_byte[byte]);
+      is_within_budget = budget.charge(by_byte[byte]);
     }
   }
 
-  // The one that most bytes lead to.
+  // The one that most bytes lead to, of several the one of the lowest byte: numbers of states
+  // depend on what was met before, and a mask must not.
   State most_common() const {
-    std::array<State, 256> sorted = by_byte;
-    std::ranges::sort(sorted);
-    State most = Automaton::kDead;
-    std::size_t n_most = 0;
-    for (std::size_t first = 0; first < sorted.size();) {
-      std::size_t end = first;
-      while (end < sorted.size() && sorted[end] == sorted[first]) ++end;
-      if (sorted[first] != Automaton::kDead && end - first > n_most) {
-        most = sorted[first];
-        n_most = end - first;
-      }
-      first = end;
+    std::vector<std::pair<State, std::size_t>> counts;
+    for (const State state : by_byte) {
+      if (state == Automaton::kDead) continue;
+      const auto known = std::ranges::find(counts, state, &std::pair<State, std::size_t>::first);
+      if (known == counts.end())
+        counts.emplace_back(state, 1);
+      else
+        ++known->second;
     }
-    return most;
+    const auto most = std::ranges::max_element(counts, {}, &std::pair<State, std::size_t>::second);
+    return most == counts.end() ? Automaton::kDead : most->first;
   }
 };
 
@@ -64,14 +67,14 @@ class Chain {
   static constexpr std::size_t kMaxLength = 32;
   static constexpr std::size_t kFewBytes = 40;  // a chain of them spares too little
 
-  Chain(Automaton& automaton, State state, Purse& purse) {
+  Chain(Automaton& automaton, State state, CostBudget& budget) {
     while (length_ < kMaxLength) {
-      const Steps steps(automaton, state, purse);
+      const Steps steps(automaton, state, budget);
       const State next = steps.most_common();
       ByteSet bytes;
       for (std::size_t byte = 0; byte < steps.by_byte.size(); ++byte)
         bytes[byte] = next != Automaton::kDead && steps.by_byte[byte] == next;
-      if (!steps.are_paid || bytes.count() < kFewBytes) break;
+      if (!steps.is_within_budget || bytes.count() < kFewBytes) break;
       states_[length_] = state;
       allowed_[length_++][1] = bytes;
       state = next;
@@ -107,9 +110,9 @@ void allow_tokens(Automaton& automaton,
                   const TokenTrie& trie,
                   std::span<std::uint32_t> words) {
   if (state == Automaton::kDead) return;
-  Purse purse(automaton);
-  if (!purse.pay(state)) return;
-  const Chain chain(automaton, state, purse);
+  CostBudget budget(automaton);
+  if (!budget.charge(state)) return;
+  const Chain chain(automaton, state, budget);
   std::vector<State> path(trie.max_depth() + 1, state);  // by depth
   for (std::size_t i = 1; i < trie.n_nodes();) {
     const TokenTrie::Node& node = trie[i];
@@ -118,7 +121,7 @@ void allow_tokens(Automaton& automaton,
       i = node.end;
       continue;
     }
-    if (!purse.pay(reached)) return;
+    if (!budget.charge(reached)) return;
     if (chain.allows_all(node.depth, reached, node.height, trie.below(node))) {
       set_bits(trie.tokens_at_and_below(i), words);
       i = node.end;

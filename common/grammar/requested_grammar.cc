@@ -1,5 +1,6 @@
 #include "common/grammar/requested_grammar.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -22,12 +23,21 @@ std::optional<RequestedGrammar> requested_grammar(const SamplingParams& params) 
   return std::nullopt;
 }
 
-Result<void> check_grammar(const SamplingParams& params) {
+Result<void> GrammarChecker::check(const SamplingParams& params) {
   const auto grammar = requested_grammar(params);
   if (!grammar) return {};
-  auto read = Grammar::read(grammar->kind, grammar->text);
-  if (!read.ok()) return blamed_on(*grammar, read.error());
-  return {};
+  const auto known = std::find_if(verdicts_.begin(), verdicts_.end(), [&](const Verdict& one) {
+    return one.kind == grammar->kind && one.text == grammar->text;
+  });
+  if (known != verdicts_.end()) {
+    verdicts_.splice(verdicts_.begin(), verdicts_, known);
+  } else {
+    auto read = Grammar::read(grammar->kind, grammar->text);
+    verdicts_.push_front({.kind = grammar->kind, .text = std::string(grammar->text)});
+    if (!read.ok()) verdicts_.front().result = blamed_on(*grammar, read.error());
+    if (verdicts_.size() > kMaxKept) verdicts_.pop_back();
+  }
+  return verdicts_.front().result;
 }
 
 Result<std::optional<Constraint>> open_constraint(const SamplingParams& params,

@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "common/grammar/requested_grammar.h"
 #include "common/wire/client_codec.h"
 #include "services/router/placement.h"
 
@@ -146,7 +145,7 @@ void RequestTable::submit(const Peer& peer,
   }
   const FlowId flow = flow_of(asked.tenant, peer);
   if (const auto full = why_full(peer, flow)) return refuse(*full, 1000);
-  if (auto readable = check_grammar(asked.params); !readable.ok())
+  if (auto readable = grammars_.check(asked.params); !readable.ok())
     return refuse(readable.error(), 0);
   Request request(context_, id, peer, std::move(asked), content, now);
   if (auto settled = request.settle_model(now); !settled.ok()) return refuse(settled.error(), 0);

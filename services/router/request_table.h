@@ -18,6 +18,7 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/result.h"
+#include "common/grammar/requested_grammar.h"
 #include "common/messages/client.h"
 #include "common/messages/messages.h"
 #include "common/transport/transport.h"
@@ -111,6 +112,7 @@ class RequestTable {
   std::optional<WorkerId> idle_tokenizer(const Request& request) const;
 
   RequestRules rules_;
+  GrammarChecker grammars_;
   RequestCounters counters_;
   ModelTallies tallies_;
   TargetPlaces places_;

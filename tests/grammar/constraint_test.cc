@@ -43,7 +43,7 @@ std::vector<std::string> pieces(std::uint32_t seed) {
   for (const char byte : kBytes) all.emplace_back(1, byte);
   while (all.size() < 400) {
     std::string piece;
-    for (std::uint32_t n = 1 + random() % 5; n > 0; --n) piece += kBytes[random() % kBytes.size()];
+    for (auto n = 1 + random() % 5; n > 0; --n) piece += kBytes[random() % kBytes.size()];
     all.push_back(piece);
   }
   return all;

@@ -287,8 +287,11 @@ const Refusal kRefusals[] = {
     {R"({"type":"string","pattern":"(a"})", "\"pattern\" at the top has "},
     {R"({"type":"string","pattern":"a","maxLength":3})",
      "\"pattern\" at the top is not supported beside minLength or maxLength"},
-    {R"({"type":"object","maxProperties":3})", "\"maxProperties\" below"},
-    {R"({"type":"object","minProperties":3})", "\"minProperties\" beyond"},
+    {R"({"type":"object","maxProperties":3})",
+     "\"maxProperties\" at the top is not supported where"},
+    {R"({"type":"object","minProperties":3})", "\"minProperties\" at the top is above 1 and"},
+    {R"({"items":{"minLength":10001}})", "\"minLength\" at /items is above the limit of 10000"},
+    {R"({"type":"array","minItems":10001})", "\"minItems\" at the top is above the limit of 10000"},
     {R"([])", "a JSON Schema must be an object, true or false"},
     {R"({"type":"string","type":"null"})", "not valid JSON: key \"type\" appears twice"},
     {R"({"type":)", "not valid JSON: "},
@@ -352,7 +355,13 @@ TEST_F(JsonSchema, EndsForHostileSchemas) {
     chain += "\"" + std::to_string(i) + R"(":{"$ref":"#/$defs/)" + std::to_string(i + 1) + "\"},";
   chain += R"("400":{"type":"null"}}})";
   const std::string choices = repeated(R"({"anyOf":[{"minimum":1},{"maximum":2}]},)", 400);
+  std::string deep = "true";
+  for (int i = 0; i < 28; ++i) {
+    deep = R"({"allOf":[)" + repeated(R"({"anyOf":[{"minItems":1}]},)", 39) + R"(true],"items":)" +
+           deep + "}";
+  }
   const std::string schemas[] = {
+      deep,
       doubling,
       R"({"allOf":[)" + choices + "true]}",
       repeated(R"({"items":)", 63) + "true" + repeated("}", 63),

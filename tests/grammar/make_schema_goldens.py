@@ -167,6 +167,10 @@ BY_HAND = [
     ({"anyOf": [INTEGER, {"type": "array", "items": {"$ref": "#"}}]}, [1, [], [1, [2, []]], ["a"], [[["a"]]]], []),
     ({"type": "object", "properties": {"p": {"$ref": "#/properties/q/items"}, "q": {"type": "array", "items": {"type": "boolean"}}}, "additionalProperties": False},
      [{"p": True}, {"p": 1}, {"q": [True]}, {"q": [1]}], []),
+    ({"type": "object", "additionalProperties": {"minProperties": 1, "anyOf": [{"type": "string"}, {"$ref": "#/$defs/a"}]},
+      "$defs": {"a": {"type": "object", "additionalProperties": {"minProperties": 1, "anyOf": [{"type": "string"}, {"$ref": "#/$defs/a"}]}}}},
+     [{}, {"a": "x"}, {"a": {}}, {"a": {"b": "x"}}, {"a": {"b": {"c": "x"}}}, {"a": {"b": {}}}, {"a": 1}], []),
+    ({"type": "array", "items": {"minItems": 1, "anyOf": [{"$ref": "#"}, {"type": "null"}]}}, [[], [None], [[]], [[None]], [[[None], None]], [[[]]], [1]], []),
     ({"$ref": "#/$defs/a", "required": ["x"], "$defs": {"a": {"type": "object", "properties": {"x": INTEGER, "y": INTEGER}, "additionalProperties": False}}},
      [{"x": 1}, {"y": 1}, {"x": 1, "y": 1}, {}], []),
 ]
