@@ -12,7 +12,7 @@ namespace foretoken {
 
 // No mask takes more (Automaton::cost, each state once): tokens that come later in the walk are not
 // allowed. Only a grammar that can be at thousands of nodes at once comes so far.
-inline constexpr std::size_t kMaxMaskCost = 1'000'000;
+inline constexpr std::size_t kMaxMaskCost = 4'000'000;
 
 // Sets bit (id % 32) of words[id / 32] for each token that may follow; the others stay.
 void allow_tokens(Automaton& automaton,
