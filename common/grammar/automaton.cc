@@ -14,8 +14,7 @@ constexpr Frame kBottomFrame{kWholeEnded, 0};
 
 void sort_frames(std::vector<Frame>& frames) {
   std::ranges::sort(frames);
-  const auto repeated = std::ranges::unique(frames);
-  frames.erase(repeated.begin(), repeated.end());
+  frames.erase(std::unique(frames.begin(), frames.end()), frames.end());
 }
 
 }  // namespace
