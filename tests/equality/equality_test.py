@@ -27,13 +27,13 @@ from ports import free_port  # noqa: E402
 
 SCHEMA = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 12}, "count": {"type": "integer", "minimum": 0, "maximum": 99},
+    "properties": {"name": {"type": "string", "maxLength": 6}, "count": {"type": "integer", "minimum": 0, "maximum": 99},
                    "kind": {"enum": ["dog", "cat", "bird"]}},
     "required": ["name", "count", "kind"],
     "additionalProperties": False,
 }
 SETTINGS = {"greedy": {"temperature": 0.0}, "seeded": {"temperature": 0.8, "top_p": 0.95},
-            "schema": {"temperature": 0.8, "json_schema": json.dumps(SCHEMA)}}
+            "schema": {"temperature": 0.8, "json_schema": json.dumps(SCHEMA), "max_tokens": 64}}  # room for a whole value
 EACH_UNDER_SCHEMA = 5  # one of so many prompts
 PROPOSERS = ("draft", "ngram", "prediction", "none")
 LENGTHS = (1, 4, 8)
@@ -95,7 +95,7 @@ def breaks_schema(reply):
     if reply["finish_reason"] != "stop":
         return False
     value = json.loads(reply["text"])
-    return (list(value) != SCHEMA["required"] or len(value["name"]) > 12 or not 0 <= value["count"] <= 99
+    return (list(value) != SCHEMA["required"] or len(value["name"]) > 6 or not 0 <= value["count"] <= 99
             or value["kind"] not in SCHEMA["properties"]["kind"]["enum"])
 
 
