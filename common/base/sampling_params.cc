@@ -69,7 +69,7 @@ void each_constraint(const SamplingParams& params, Use&& use) {
   SamplingParams::fields(
       params, [&](int, const char* key, const auto& value, const Limit&, const char*, int = 0) {
         if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>)
-          if (!value.empty()) use(key);
+          if (is_constraint_key(key) && !value.empty()) use(key);
       });
 }
 

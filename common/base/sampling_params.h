@@ -4,6 +4,8 @@
 // and the flag of the command. Defaults are "as the model says, nothing special".
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -31,6 +33,12 @@ inline constexpr std::uint32_t kDefaultMaxTokens = 128;
 inline constexpr std::uint32_t kMaxChoice = 127;  // OpenAI's n is at most 128
 // As max_tokens: as many as the model's context has room for.
 inline constexpr std::uint32_t kToEndOfContext = 0xffffffff;
+
+// Keys of what an answer's text can be held to, one of them at a time.
+inline constexpr std::array<std::string_view, 3> kConstraintKeys{"json_schema", "regex", "gbnf"};
+constexpr bool is_constraint_key(std::string_view key) {
+  return std::ranges::find(kConstraintKeys, key) != kConstraintKeys.end();
+}
 
 struct SamplingParams {
   static constexpr std::string_view kName = "SamplingParams";

@@ -171,7 +171,7 @@ bool Automaton::expand(State state) {
     const std::uint32_t rule = called_.top().second;
     called_.pop();
     std::vector<Frame> callers = std::exchange(callers_[rule], {});
-    if (n_frames_ > kMaxFrames) continue;  // only to leave nothing behind
+    if (n_frames_ > kMaxFrames) continue;  // callers_ must be emptied
     const Frame entered{grammar_->rule(rule).start, below_of(std::move(callers))};
     add_reader(entered);
     add_calls(entered);

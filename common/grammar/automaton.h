@@ -58,8 +58,6 @@ class Automaton {
     return true;
   }
 
-  const Grammar& grammar() const { return *grammar_; }
-  std::uint32_t n_states() const { return static_cast<std::uint32_t>(states_.size()); }
   std::size_t size_bytes() const;
 
  private:

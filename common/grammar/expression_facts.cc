@@ -51,8 +51,8 @@ class UsedExpressions {
 
 enum class Property { kAllowsText, kMayBeEmpty };
 
-// The least set of expressions that have a property: each waits for as many of its parts as it
-// needs, and each that has it tells those around it.
+// The least set of expressions that have a property: an expression has it once enough of
+// its parts have it, so what is found is passed on to the expressions around it.
 class PropertyHolders {
  public:
   PropertyHolders(const Expressions& expressions, const std::vector<bool>& is_used)

@@ -105,7 +105,10 @@ ExpressionId Expressions::byte(const ByteSet& bytes) {
   return add({.kind = ExpressionKind::kByteSet, .bytes = bytes});
 }
 
+// Equal sets are written once: a grammar names few sets often.
 ExpressionId Expressions::character(std::span<const CharacterRange> ranges) {
+  std::vector<CharacterRange> key(ranges.begin(), ranges.end());
+  if (const auto known = characters_.find(key); known != characters_.end()) return known->second;
   std::vector<EncodedRange> encoded;
   for (const CharacterRange& range : ranges) {
     for (const CharacterRange& part : kUtf8Parts) {
@@ -114,7 +117,7 @@ ExpressionId Expressions::character(std::span<const CharacterRange> ranges) {
       if (common.first <= common.last) append_encoded(common, encoded);
     }
   }
-  return shared_ends(encoded, *this);
+  return characters_.emplace(std::move(key), shared_ends(encoded, *this)).first->second;
 }
 
 ExpressionId Expressions::sequence(std::vector<ExpressionId> parts) {

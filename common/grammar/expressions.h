@@ -6,8 +6,10 @@
 #pragma once
 
 #include <bitset>
+#include <compare>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,7 +22,7 @@ using ByteSet = std::bitset<256>;
 struct CharacterRange {  // code points, both ends included
   char32_t first = 0;
   char32_t last = 0;
-  bool operator==(const CharacterRange&) const = default;
+  auto operator<=>(const CharacterRange&) const = default;
 };
 
 enum class ExpressionId : std::uint32_t {};
@@ -72,6 +74,7 @@ class Expressions {
   ExpressionId add(Expression expression);
 
   std::vector<Expression> expressions_;
+  std::map<std::vector<CharacterRange>, ExpressionId> characters_;
   std::vector<ExpressionId> bodies_;  // by rule
   std::vector<bool> defined_;         // by rule
   std::vector<std::string> names_;    // by rule

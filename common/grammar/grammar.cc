@@ -52,7 +52,7 @@ Result<std::shared_ptr<const Grammar>> Grammar::compile(const Expressions& expre
   auto facts = ExpressionFacts::of(expressions, start);
   if (!facts.ok()) return facts.error();
   if (!facts->allows_text[static_cast<std::uint32_t>(start)])
-    return Error{ErrorCode::kInvalidValue, "the grammar allows no text"};
+    return Error{ErrorCode::kInvalidValue, "it allows no text at all"};
   NodeGraph graph = NodeGraphBuilder(expressions, *facts).build(start);
   return GrammarCompiler(expressions, std::move(graph)).compile();
 }

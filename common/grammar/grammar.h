@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/base/sampling_params.h"
 #include "common/grammar/expressions.h"
 
 namespace foretoken {
@@ -21,7 +22,7 @@ enum class GrammarKind : std::uint8_t { kJsonSchema, kRegex, kGbnf };
 
 class Grammar {
  public:
-  static constexpr std::size_t kMaxTextBytes = 64 * 1024;
+  static constexpr std::size_t kMaxTextBytes = kMaxConstraintBytes;
   static constexpr std::size_t kMaxNodes = 200'000;  // and so many expressions of a sequence
   static constexpr std::size_t kMaxEdges = 1'000'000;
   static constexpr std::uint32_t kMaxNesting = 1'000;  // expressions within expressions

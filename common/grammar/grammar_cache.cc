@@ -43,6 +43,7 @@ Result<std::shared_ptr<GrammarInUse>> GrammarCache::get(GrammarKind kind, std::s
   std::string key = std::to_string(static_cast<int>(kind)) + ':' + std::string(text);
   if (const auto known = places_.find(key); known != places_.end()) {
     entries_.splice(entries_.begin(), entries_, known->second);
+    forget_oldest();  // automata grow while they are used
     return entries_.front().grammar;
   }
   auto grammar = Grammar::read(kind, text);

@@ -79,6 +79,9 @@ class LengthLimit {
     const LengthRange one = length_of(whole.parts.front());
     if (!one.is_fixed() || one.max == 0) return std::nullopt;
     const std::uint64_t min = std::max<std::uint64_t>(whole.min, (to.min + one.min - 1) / one.min);
+    if (whole.max == Expressions::kUnbounded && to.max == kNoEnd)
+      return expressions_.repeat(whole.parts.front(), static_cast<std::uint32_t>(min),
+                                 Expressions::kUnbounded);
     const std::uint64_t max = std::min<std::uint64_t>(whole.max, to.max / one.min);
     if (min > max) return expressions_.nothing();
     return expressions_.repeat(whole.parts.front(), static_cast<std::uint32_t>(min),

@@ -3,13 +3,16 @@
 #include <utility>
 
 #include "common/base/json.h"
+#include "common/base/sampling_params.h"
 #include "common/grammar/json_schema_reader.h"
 
 namespace foretoken {
 namespace {
 
-constexpr JsonLimits kSchemaLimits = {
-    .max_bytes = 64u << 10, .max_depth = 64, .max_nodes = 40'000, .max_keys = kMaxOrderedKeys};
+constexpr JsonLimits kSchemaLimits = {.max_bytes = kMaxConstraintBytes,
+                                      .max_depth = 64,
+                                      .max_nodes = 40'000,
+                                      .max_keys = kMaxOrderedKeys};
 
 Error refused_schema(std::string message) { return {ErrorCode::kInvalidValue, std::move(message)}; }
 

@@ -137,19 +137,19 @@ FlatSchema SchemaDocument::flatten(const std::vector<SchemaPlace>& schemas) {
 }
 
 void SchemaDocument::add(const std::vector<SchemaPlace>& schemas, FlatSchema& flat) {
-  std::vector<SchemaPlace> todo(schemas.rbegin(), schemas.rend());
+  std::vector<SchemaPlace> unread(schemas.rbegin(), schemas.rend());
   std::map<const OrderedJson*, bool> seen;
-  while (!todo.empty() && !failed()) {
-    const SchemaPlace schema = std::move(todo.back());
-    todo.pop_back();
+  while (!unread.empty() && !failed()) {
+    const SchemaPlace schema = std::move(unread.back());
+    unread.pop_back();
     spend();
-    if (!std::exchange(seen[schema.json], true)) add_one(schema, flat, todo);
+    if (!std::exchange(seen[schema.json], true)) add_one(schema, flat, unread);
   }
 }
 
 void SchemaDocument::add_one(const SchemaPlace& schema,
                              FlatSchema& flat,
-                             std::vector<SchemaPlace>& todo) {
+                             std::vector<SchemaPlace>& unread) {
   if (schema.json->is_boolean()) {
     flat.allows_nothing = flat.allows_nothing || !schema.json->get<bool>();
     return;
@@ -178,7 +178,7 @@ void SchemaDocument::add_one(const SchemaPlace& schema,
     }
   }
   if (constrains) flat.parts.push_back(schema);
-  todo.insert(todo.end(), further.rbegin(), further.rend());
+  unread.insert(unread.end(), further.rbegin(), further.rend());
 }
 
 // Of each schema once: its keywords have the values that they must have.

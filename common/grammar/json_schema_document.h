@@ -53,7 +53,7 @@ class SchemaDocument {
 
   SchemaPlace root() const { return {&root_, ""}; }
 
-  // The first sentence stays. Whoever reads on afterwards reads nothing of use.
+  // Keeps the first sentence; later ones are dropped. What is read after a refusal is not used.
   void refuse(std::string_view sentence);
   void refuse_keyword(const SchemaPlace& schema, std::string_view keyword, std::string_view why);
   bool failed() const { return problem_.has_value(); }
@@ -71,7 +71,7 @@ class SchemaDocument {
  private:
   std::optional<SchemaPlace> find(const SchemaPlace& schema, const std::string& reference);
   bool is_well_formed(const SchemaPlace& schema);
-  void add_one(const SchemaPlace& schema, FlatSchema& flat, std::vector<SchemaPlace>& todo);
+  void add_one(const SchemaPlace& schema, FlatSchema& flat, std::vector<SchemaPlace>& unread);
 
   const OrderedJson& root_;
   std::optional<std::string> problem_;

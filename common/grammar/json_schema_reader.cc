@@ -75,7 +75,8 @@ ExpressionId JsonSchemaReader::listed(const FlatSchema& flat, const SchemaFacts&
     const Verdict verdict = check_value(*one, flat, document_);
     if (document_.failed()) return expressions_.nothing();
     if (verdict == Verdict::kUnknown)
-      return refused(list, keyword, "is not supported beside a pattern or an unsupported keyword");
+      return refused(list, keyword,
+                     "is not supported beside a pattern, a format or an unsupported keyword");
     if (verdict == Verdict::kYes) ways.push_back(expressions_.literal(to_text(*one)));
   }
   return any_text_of(std::move(ways), expressions_);

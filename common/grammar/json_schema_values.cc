@@ -102,11 +102,8 @@ class ValueCheck {
   };
 
   static Verdict check_string(const OrderedJson& value, const SchemaFacts& facts) {
-    const bool has_pattern =
-        std::any_of(facts.forms.begin(), facts.forms.end(),
-                    [](const TextForm& form) { return form.keyword == "pattern"; });
     const auto fits = is_within(n_code_points(value.get_ref<const std::string&>()), facts.length);
-    return joined(verdict_of(fits), has_pattern ? Verdict::kUnknown : Verdict::kYes);
+    return joined(verdict_of(fits), facts.forms.empty() ? Verdict::kYes : Verdict::kUnknown);
   }
 
   Verdict check_array(const OrderedJson& value, const Whole& whole, int depth) {

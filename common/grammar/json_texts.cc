@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "common/base/utf8.h"
+#include "common/grammar/character_ranges.h"
 #include "common/grammar/json_numbers.h"
 
 namespace foretoken {
 namespace {
 
-constexpr char32_t kLastCodePoint = 0x10FFFF;
 constexpr std::string_view kLowerHexDigits = "0123456789abcdef";
 
 struct ShortEscape {
@@ -21,7 +21,7 @@ struct ShortEscape {
 constexpr ShortEscape kShortEscapes[] = {{'"', '"'},  {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'},
                                          {'\n', 'n'}, {'\r', 'r'},  {'\t', 't'}};
 
-constexpr CharacterRange kRawRanges[] = {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kLastCodePoint}};
+constexpr CharacterRange kRawRanges[] = {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kLastCharacter}};
 
 bool holds(std::span<const CharacterRange> ranges, char32_t code_point) {
   return std::any_of(ranges.begin(), ranges.end(), [&](const CharacterRange& range) {
@@ -205,7 +205,7 @@ struct JsonTexts::KeyTrie {
 ExpressionId JsonTexts::key_end() {
   if (!key_end_) {
     key_end_ = expressions_.new_rule();
-    const CharacterRange all{0, kLastCodePoint};
+    const CharacterRange all{0, kLastCharacter};
     const auto one = write_json_character(expressions_, {&all, 1});
     expressions_.define(*key_end_,
                         expressions_.sequence({expressions_.repeat(one, 0, Expressions::kUnbounded),
@@ -218,7 +218,7 @@ ExpressionId JsonTexts::key_end() {
 ExpressionId JsonTexts::beyond_ascii_key_end() {
   if (!beyond_ascii_key_end_) {
     beyond_ascii_key_end_ = expressions_.new_rule();
-    const CharacterRange beyond{0x80, kLastCodePoint};
+    const CharacterRange beyond{0x80, kLastCharacter};
     expressions_.define(
         *beyond_ascii_key_end_,
         expressions_.sequence({write_json_character(expressions_, {&beyond, 1}), key_end()}));
@@ -236,7 +236,7 @@ ExpressionId JsonTexts::other_than(const KeyTrie& node) {
   }
   const bool is_ascii = node.next.empty() || node.next.rbegin()->first < 0x80;
   if (is_ascii) ways.push_back(beyond_ascii_key_end());
-  const auto others = ranges_without(node.next, is_ascii ? 0x7F : kLastCodePoint);
+  const auto others = ranges_without(node.next, is_ascii ? 0x7F : kLastCharacter);
   ways.push_back(
       text_sequence({write_json_character(expressions_, others), key_end()}, expressions_));
   return any_text_of(std::move(ways), expressions_);

@@ -13,7 +13,7 @@ struct CallFrom {
   Grammar::Call call;
 };
 
-// Shortest paths: the least need is settled first, and then tells what leads to it. Rules are
+// Shortest paths: the least need is settled first, and then what leads to it is updated. Rules are
 // numbered behind the nodes.
 class NeedsSearch {
  public:

@@ -17,7 +17,7 @@ struct RegexCharacters {
 
 enum class RegexPlace { kOutsideClass, kInClass };
 
-// What follows a backslash, which is taken already. What is wrong, the cursor says.
+// What follows a backslash, which is taken already. The cursor has the error, if there is one.
 RegexCharacters read_regex_escape(TextCursor& cursor, RegexPlace place);
 
 // What follows an opening bracket, which is taken already, up to the closing one.

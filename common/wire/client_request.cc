@@ -381,7 +381,7 @@ std::optional<Error> check_constraint(const ClientRequest& r) {
   SamplingParams::fields(
       r.params, [&](int, const char* key, const auto& value, const auto&, const char*, int = 0) {
         if constexpr (std::same_as<std::decay_t<decltype(value)>, std::string>)
-          if (!error && value.empty() && r.given.contains(key))
+          if (!error && is_constraint_key(key) && value.empty() && r.given.contains(key))
             error = bad(ErrorCode::kInvalidValue,
                         std::string(key) + " is empty; leave it out for a free answer", key);
       });

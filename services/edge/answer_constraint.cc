@@ -27,13 +27,14 @@ ReadConstraint checked(std::string field, std::string_view key, std::string text
 ReadConstraint of_schema(const OrderedJson& schema, const std::string& field) {
   if (schema.is_object()) return checked(field, kSchemaKey, to_text(schema));
   if (schema.is_string()) return checked(field, kSchemaKey, schema.get<std::string>());
-  return invalid_value(field + " is " + to_text(schema) + "; it must be a JSON schema, an object",
+  if (schema.is_null()) return invalid_value(field + " is missing", field);
+  return invalid_value(field + " is of type " + schema.type_name() + "; it must be an object",
                        field);
 }
 
 ReadConstraint of_text(const OrderedJson& value, const std::string& field, std::string_view key) {
   if (value.is_string()) return checked(field, key, value.get<std::string>());
-  return invalid_value(field + " is " + to_text(value) + "; it must be a text", field);
+  return invalid_value(field + " is of type " + value.type_name() + "; it must be a text", field);
 }
 ReadConstraint of_regex(const OrderedJson& value, const std::string& field) {
   return of_text(value, field, kRegexKey);

@@ -1,8 +1,7 @@
 // What constrains an answer's text: the fields of OpenAI, vLLM, llama.cpp and Anthropic for it,
 // read into the one key of a request to the router that says the same. What a schema, an expression
-// or a grammar means is not known here: the router refuses what cannot be read, and its error is
-// told about the field that gave it. A schema keeps the order of its keys, for an answer has them
-// so.
+// or a grammar means is not known here: the router refuses what cannot be read, and its error then
+// names the field that gave it. A schema keeps the order of its keys, because an answer has it too.
 #pragma once
 
 #include <optional>
@@ -13,8 +12,24 @@
 #include "common/base/json.h"
 #include "common/base/limit.h"
 #include "common/base/result.h"
+#include "services/edge/body_fields.h"
 
 namespace foretoken::edge {
+
+// Fields of chat and completions, in endpoints that have another field for it: refused, because
+// their answer would be free without a word.
+inline constexpr BodyField kForeignConstraints[] = {
+    {"response_format", FieldUse::kRefused},
+    {"structured_outputs", FieldUse::kRefused},
+    {"guided_json", FieldUse::kRefused},
+    {"guided_regex", FieldUse::kRefused},
+    {"guided_choice", FieldUse::kRefused},
+    {"guided_grammar", FieldUse::kRefused},
+    {"json_schema", FieldUse::kRefused},
+    {"regex", FieldUse::kRefused},
+    {"gbnf", FieldUse::kRefused},
+    {"grammar", FieldUse::kRefused},
+};
 
 inline constexpr Limit kChoicesOfTextLimit = entries(1024);  // structured_outputs.choice
 

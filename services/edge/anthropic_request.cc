@@ -311,12 +311,13 @@ Result<std::string> add_format(const OrderedJson& body,
 }  // namespace
 
 std::span<const BodyField> message_fields() {
-  static const std::vector<BodyField> fields = joined_fields(kPromptFields, kAnswerFields);
+  static const std::vector<BodyField> fields =
+      joined_fields(joined_fields(kPromptFields, kAnswerFields), kForeignConstraints);
   return fields;
 }
 
 std::span<const BodyField> count_fields() {
-  static const std::vector<BodyField> fields = count_table();
+  static const std::vector<BodyField> fields = joined_fields(count_table(), kForeignConstraints);
   return fields;
 }
 

@@ -21,7 +21,7 @@ HttpHeaders joined(HttpHeaders a, HttpHeaders b) {
 // The router names its own keys; a client reads about its fields.
 HttpError about_fields(HttpError error, const std::string& constraint_field) {
   if (!constraint_field.empty())
-    for (const char* key : {"json_schema", "regex", "gbnf"})
+    for (const std::string_view key : kConstraintKeys)
       if (error.param == key) return about_field(std::move(error), key, constraint_field);
   return about_field(std::move(error), "token_ids", "prompt");
 }

@@ -356,7 +356,10 @@ void read_echo(const OrderedJson& body, const ToolUse& use, ResponsesOptions& op
 
 }  // namespace
 
-std::span<const BodyField> response_fields() { return kResponseFields; }
+std::span<const BodyField> response_fields() {
+  static const std::vector<BodyField> fields = joined_fields(kResponseFields, kForeignConstraints);
+  return fields;
+}
 
 std::optional<HttpError> needs_memory(const OrderedJson& body) {
   if (member(body, "previous_response_id").is_null()) return std::nullopt;
@@ -375,7 +378,7 @@ void repeat_defaults(const SamplingDefaults& model, ResponsesAsk& ask) {
 Result<ResponsesAsk> read_responses(const OrderedJson& in_order, bool strict) {
   const Json body(in_order);
   if (const auto good = check_response_options(body); !good.ok()) return good.error();
-  auto sorted = sort_fields(body, kResponseFields, strict);
+  auto sorted = sort_fields(body, response_fields(), strict);
   if (!sorted.ok()) return sorted.error();
   ResponsesAsk ask;
   ask.ignored = std::move(sorted->ignored);
@@ -406,7 +409,7 @@ Result<ResponsesAsk> read_responses(const OrderedJson& in_order, bool strict) {
   auto constraint = read_format(member(member(in_order, "text"), "format"), "text.format");
   if (!constraint.ok()) return constraint.error();
   ask.generation.constraint_field = use_constraint(std::move(*constraint), request);
-  auto whole = router_request(request, kResponseFields);
+  auto whole = router_request(request, response_fields());
   if (!whole.ok()) return whole.error();
   ask.model = whole->model;
   ask.rules.key = answer_key(*whole);

@@ -105,7 +105,10 @@ std::optional<WorkerId> place_target(std::span<const Worker* const> targets,
     if (std::find(need.not_these.begin(), need.not_these.end(), target->id) != need.not_these.end())
       continue;
     if (need.like != nullptr && !can_continue(*need.like, target->hello)) continue;
-    if (best == nullptr || target_rank(*target) < target_rank(*best)) best = target;
+    const auto rank = [&](const Worker& w) {
+      return std::pair(w.minor < need.least_minor, target_rank(w));
+    };
+    if (best == nullptr || rank(*target) < rank(*best)) best = target;
   }
   return best == nullptr ? std::nullopt : std::optional(best->id);
 }

@@ -17,6 +17,9 @@ namespace foretoken {
 // What a request needs of its target.
 struct TargetNeed {
   std::string_view model;  // a name or an alias
+  // Minor version of the protocol. One that is older is chosen where there is no other, to be named
+  // in the error.
+  std::uint8_t least_minor = 0;
   // A migration: only targets that continue with the same tokens.
   const wire::Hello* like = nullptr;
   std::span<const WorkerId> not_these = {};  // those that have just refused

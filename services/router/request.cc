@@ -408,10 +408,12 @@ void Request::on_encoded(wire::Encoded encoded, TimePoint now, Actions& out) {
 // ---- placing and running: at a target
 
 TargetNeed Request::need() const {
-  return {.model = asked_.model,
-          .like = placing_.first ? &*placing_.first : nullptr,
-          .not_these = placing_.refused_by,
-          .accepted = context_.draining ? TimePoint::min() : arrived_};
+  return {
+      .model = asked_.model,
+      .least_minor = constraint_key(asked_.params).empty() ? std::uint8_t{0} : kConstraintsSince,
+      .like = placing_.first ? &*placing_.first : nullptr,
+      .not_these = placing_.refused_by,
+      .accepted = context_.draining ? TimePoint::min() : arrived_};
 }
 
 // One that was moved or refused waits for no others; a new one is served in the order of the flows.

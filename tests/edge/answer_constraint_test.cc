@@ -115,9 +115,9 @@ TEST(AnswerConstraint, IsRefusedByTheNameOfItsField) {
            {R"("response_format": 5)", "response_format", "it must be an object"},
            {R"("response_format": {})", "response_format.type", "type is null; it must be text"},
            {R"("response_format": {"type": "json_schema"})", "response_format.json_schema.schema",
-            "is null; it must be a JSON schema"},
+            "is missing"},
            {R"("response_format": {"type": "json_schema", "json_schema": {"schema": true}})",
-            "response_format.json_schema.schema", "is true; it must be a JSON schema"},
+            "response_format.json_schema.schema", "is of type boolean; it must be an object"},
            {R"("structured_outputs": "json")", "structured_outputs", "it must be an object"},
            {R"("structured_outputs": {})", "structured_outputs", "needs one of json, regex"},
            {R"("structured_outputs": {"whitespace_pattern": " "})", "structured_outputs",
@@ -139,11 +139,11 @@ TEST(AnswerConstraint, IsRefusedByTheNameOfItsField) {
            {R"("guided_choice": ["a", 1])", "guided_choice", "guided_choice[1] must be a text"},
            {R"("guided_choice": [)" + long_text + "]", "guided_choice",
             "has 65537 bytes as regex; the limit is 65536"},
-           {R"("regex": 5)", "regex", "regex is 5; it must be a text"},
+           {R"("regex": 5)", "regex", "regex is of type number; it must be a text"},
            {R"("regex": "")", "regex", "regex is empty"},
            {R"("guided_grammar": )" + long_text, "guided_grammar",
             "has 65537 bytes as gbnf; the limit is 65536"},
-           {R"("json_schema": [])", "json_schema", "it must be a JSON schema"},
+           {R"("json_schema": [])", "json_schema", "it must be an object"},
        }) {
     SCOPED_TRACE(bad.fields.substr(0, 200));
     for (const auto& ask : {chat_with(bad.fields), text_with(bad.fields)}) {

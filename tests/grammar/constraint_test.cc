@@ -4,15 +4,14 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <random>
 #include <regex>
 #include <string>
 #include <vector>
 
 #include "common/grammar/automaton.h"
-#include "common/tokenizer/tokenizer.h"
 #include "tests/grammar/allows.h"
+#include "tests/grammar/demo_vocabulary.h"
 
 namespace foretoken {
 namespace {
@@ -174,14 +173,8 @@ TEST(Constraint, TokensThatBeginWithinACharacterMayFollow) {
 }
 
 TEST(Constraint, WithTheVocabularyOfTheDemoPairAnAnswerIsWhatTheSchemaSays) {
-  const auto tokenizer = value_or_throw(
-      Tokenizer::load(std::filesystem::path(FORETOKEN_SOURCE_DIR) / "models/demo-target"));
-  std::vector<std::string> texts(tokenizer->vocab_size());
-  for (std::size_t id = 0; id < texts.size(); ++id) {
-    const auto token = static_cast<TokenId>(id);
-    if (tokenizer->is_token(token) && !tokenizer->is_skipped(token))
-      texts[id] = tokenizer->token_bytes(token);
-  }
+  const auto tokenizer = test::demo_tokenizer();
+  const auto texts = test::texts_of(*tokenizer);
   Constraints constraints = over(texts);
   Constraint place = *constraints.open(
       GrammarKind::kJsonSchema,

@@ -49,7 +49,7 @@ TEST(Grammar, RefusesRulesThatCanBeginWithThemselves) {
 TEST(Grammar, RefusesWhatAllowsNoTextOrOnlyTheEmptyOne) {
   for (const std::string_view text :
        {"root ::= \"a\" root", "root ::= x{1,2}\nx ::= \"a\" y\ny ::= \"b\" x"})
-    EXPECT_EQ(gbnf_refusal(text), "the grammar allows no text") << text;
+    EXPECT_EQ(gbnf_refusal(text), "it allows no text at all") << text;
   for (const std::string_view text :
        {"root ::= \"\"", "root ::= x* x{3}\nx ::= \"\" | (\"a\" y)\ny ::= \"a\" y"})
     EXPECT_EQ(gbnf_refusal(text), "the grammar allows only the empty text") << text;

@@ -349,17 +349,17 @@ def changed(rng, value):
 
 def applied(schemas, root):
     """The schemas with those that they apply to the same value: of references and of choices."""
-    found, todo = [], list(schemas)
-    while todo:
-        schema = todo.pop(0)
+    found, unread = [], list(schemas)
+    while unread:
+        schema = unread.pop(0)
         if not isinstance(schema, dict) or any(schema is one for one in found): continue
         found.append(schema)
-        for keyword in ("allOf", "anyOf", "oneOf"): todo += schema.get(keyword, [])
+        for keyword in ("allOf", "anyOf", "oneOf"): unread += schema.get(keyword, [])
         if "$ref" in schema:
             place = root
             for step in schema["$ref"].split("/")[1:]:
                 place = place[step.replace("%25", "%").replace("~1", "/")]
-            todo.append(place)
+            unread.append(place)
     return found
 
 

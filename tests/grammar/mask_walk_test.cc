@@ -4,13 +4,12 @@
 
 #include <gmock/gmock.h>
 
-#include <filesystem>
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "common/tokenizer/tokenizer.h"
+#include "tests/grammar/demo_vocabulary.h"
 
 namespace foretoken {
 namespace {
@@ -46,18 +45,6 @@ std::vector<TokenId> each_alone(Automaton& automaton,
     if (step_all(automaton, state, trie.bytes(token)) != Automaton::kDead) found.push_back(token);
   }
   return found;
-}
-
-std::vector<std::string> demo_vocabulary() {
-  const auto tokenizer = value_or_throw(
-      Tokenizer::load(std::filesystem::path(FORETOKEN_SOURCE_DIR) / "models/demo-target"));
-  std::vector<std::string> texts(tokenizer->vocab_size());
-  for (std::size_t id = 0; id < texts.size(); ++id) {
-    const auto token = static_cast<TokenId>(id);
-    if (tokenizer->is_token(token) && !tokenizer->is_skipped(token))
-      texts[id] = tokenizer->token_bytes(token);
-  }
-  return texts;
 }
 
 TEST(TokenTrie, HasEachTokenAtTheEndOfItsBytes) {
@@ -102,7 +89,7 @@ TEST(TokenTrie, LeavesOutTokensBeyondTheLimit) {
 // Long runs of bytes are taken as a whole; where a count ends, a quote comes or a character of
 // several bytes is cut, they must not be.
 TEST(MaskWalk, AllowsTheTokensOfARealVocabularyThatMayFollow) {
-  const std::vector<std::string> texts = demo_vocabulary();
+  const std::vector<std::string> texts = test::texts_of(*test::demo_tokenizer());
   const TokenTrie trie(views_of(texts));
   std::size_t n_allowed = 0, n_others = 0;
   for (const std::string_view pattern :

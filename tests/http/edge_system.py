@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import sys
+import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests/process"), str(ROOT / "tests/support")]
@@ -16,6 +17,26 @@ from harness import System, free_port, use_demo_pair, wait_for  # noqa: E402,F40
 # Of the field `speculation`: the ways to guess that give one text.
 SPECULATION = {"off": {"enabled": False}, "draft": {"proposer": "draft", "draft_len": 4, "adaptive": False},
                "ngram": {"proposer": "ngram", "draft_len": 4, "adaptive": False}}
+
+
+class ClientTest(unittest.TestCase):
+    """Tests with the official clients of OpenAI and Anthropic, on a system that the class starts."""
+
+    @classmethod
+    def serve(cls, system):
+        import anthropic  # not each test that takes this file has them
+        import openai
+        cls.system = system.__enter__()
+        cls.addClassCleanup(lambda: cls.system.__exit__(None, None, None))
+        cls.system.start_all()
+        cls.openai = openai.OpenAI(base_url=cls.system.base, api_key="any", max_retries=0)
+        cls.anthropic = anthropic.Anthropic(base_url=cls.system.base.removesuffix("/v1"), api_key="any", max_retries=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.openai.close()
+        cls.anthropic.close()
+        cls.system.assert_alive()
 
 
 class EdgeSystem(System):

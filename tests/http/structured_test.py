@@ -15,7 +15,7 @@ import jsonschema
 import openai
 import pydantic
 
-from edge_system import ROOT, SPECULATION, EdgeSystem, without_times
+from edge_system import ROOT, SPECULATION, ClientTest, EdgeSystem, without_times
 import spelling_model  # behind edge_system, which finds the harness
 
 sys.path.insert(0, str(ROOT / "clients/python"))
@@ -58,20 +58,10 @@ class Note(pydantic.BaseModel):
 SCHEMA = Visit.model_json_schema() | {"additionalProperties": False}
 
 
-class Structured(unittest.TestCase):
+class Structured(ClientTest):
     @classmethod
     def setUpClass(cls):
-        cls.system = EdgeSystem().__enter__()
-        cls.addClassCleanup(lambda: cls.system.__exit__(None, None, None))
-        cls.system.start_all()
-        cls.openai = openai.OpenAI(base_url=cls.system.base, api_key="any", max_retries=0)
-        cls.anthropic = anthropic.Anthropic(base_url=cls.system.base.removesuffix("/v1"), api_key="any", max_retries=0)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.openai.close()
-        cls.anthropic.close()
-        cls.system.assert_alive()
+        cls.serve(EdgeSystem())
 
     def equal_for_all(self, call):
         """The answer of `call` without guesses, which is that with any guesses."""

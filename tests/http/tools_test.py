@@ -10,7 +10,8 @@ import unittest
 import anthropic
 import openai
 
-from edge_system import EdgeSystem, without_times
+
+from edge_system import ClientTest, EdgeSystem, without_times
 import spelling_model  # behind edge_system, which finds the harness
 
 PLAIN = {"enabled": False}
@@ -46,7 +47,7 @@ MISTRAL = {
 }
 
 
-class Format(unittest.TestCase):
+class Format(ClientTest):
     """One model, one format; run for each of the three below."""
 
     scripts, marks, special = {}, "", ()
@@ -59,18 +60,8 @@ class Format(unittest.TestCase):
             raise unittest.SkipTest("the base of the three formats")
         cls.folder = tempfile.TemporaryDirectory()
         model = spelling_model.write(os.path.join(cls.folder.name, "m"), cls.scripts, TEMPLATE + "{#" + cls.marks + "#}", cls.special)
-        cls.system = EdgeSystem(target_model=model, settings=(f"model.draft={model}", "kv_cache.memory=256MiB", "draft.memory=128MiB",
-                                                             "target.threads=1", "draft.threads=1")).__enter__()
-        cls.addClassCleanup(lambda: cls.system.__exit__(None, None, None))
-        cls.system.start_all()
-        cls.openai = openai.OpenAI(base_url=cls.system.base, api_key="any", max_retries=0)
-        cls.anthropic = anthropic.Anthropic(base_url=cls.system.base.removesuffix("/v1"), api_key="any", max_retries=0)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.openai.close()
-        cls.anthropic.close()
-        cls.system.assert_alive()
+        cls.serve(EdgeSystem(target_model=model, settings=(f"model.draft={model}", "kv_cache.memory=256MiB", "draft.memory=128MiB",
+                                                           "target.threads=1", "draft.threads=1")))
 
     def chat(self, word="weather", speculation=PLAIN, messages=None, **more):
         extra = {"speculation": speculation, **more.pop("extra_body", {})}

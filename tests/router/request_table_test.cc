@@ -1077,6 +1077,17 @@ TEST_F(RequestTableTest, AConstrainedAnswerThatBeginsWithinAThoughtIsRefused) {
   EXPECT_EQ(table.size(), 0u);
 }
 
+TEST_F(RequestTableTest, OfSeveralTargetsOneThatKnowsConstraintsGetsTheConstrainedRequest) {
+  constexpr WorkerId kNewer{77};
+  join(kTarget, wire::Role::kTarget, "older", 2, 4, {}, 100, 3);
+  join(kNewer, wire::Role::kTarget, "newer", 2, 4);
+  submit(ask_with_constraint());
+  hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
+  const auto opened = sent<wire::Open>();
+  ASSERT_EQ(opened.size(), 1u);
+  EXPECT_EQ(opened[0].first, kNewer);
+}
+
 TEST_F(RequestTableTest, ATargetThatKnowsNoConstraintsGetsNoConstrainedRequest) {
   join(kTarget, wire::Role::kTarget, "t", 2, 4, {}, 100, 3);
   submit(ask_with_constraint());
