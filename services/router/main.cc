@@ -7,9 +7,10 @@ int main(int argc, char** argv) {
   using namespace foretoken;
   return service_main(
       {"router", argc, argv, "Takes requests, places them, and watches every other service."},
-      [](const Config& config, Runtime& runtime) {
+      [](const Config&, Runtime& runtime) {
         wire::Speaker speaker = runtime.speaker();
-        RouterService service(router_options(config, runtime.name()), speaker, runtime.metrics());
+        RouterService service(router_options(runtime.loaded(), runtime.name()), speaker,
+                              runtime.metrics());
         return runtime.serve(service);
       });
 }

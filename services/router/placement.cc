@@ -57,6 +57,16 @@ Result<std::optional<std::string>> model_of_request_without(
                "model"};
 }
 
+Result<std::optional<std::string>> settled_model_without(const Pool& pool,
+                                                         std::span<const wire::Hello* const> models,
+                                                         const std::string& configured,
+                                                         const std::string& only_model) {
+  auto meant = model_of_request_without(models, configured);
+  const bool is_settled = !configured.empty() || pool.all_here();
+  if (!meant.ok() || is_settled || *meant == only_model) return meant;
+  return std::optional<std::string>();
+}
+
 std::string names_of(std::span<const wire::Hello* const> models) {
   std::set<std::string> names;
   for (const wire::Hello* model : models) names.insert(model->model_name);

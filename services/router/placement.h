@@ -38,6 +38,12 @@ inline constexpr std::string_view kDefaultModel = "default";
 // with all names: there are several.
 Result<std::optional<std::string>> model_of_request_without(
     std::span<const wire::Hello* const> models, const std::string& configured);
+// The same for a request of now. Nothing also while a target of another model may still register:
+// unless the name is the configured one or `only_model` (RequestRules).
+Result<std::optional<std::string>> settled_model_without(const Pool& pool,
+                                                         std::span<const wire::Hello* const> models,
+                                                         const std::string& configured,
+                                                         const std::string& only_model);
 // Their names, each once, joined by commas.
 std::string names_of(std::span<const wire::Hello* const> models);
 

@@ -75,13 +75,12 @@ Request::Request(RequestContext& context,
 
 Result<void> Request::settle_model(TimePoint now) {
   const Pool& pool = context_.pool;
-  const std::string& default_model = context_.rules.default_model;
+  const RequestRules& rules = context_.rules;
   const auto models = pool.models(now);
   if (asked_.model.empty()) {
-    auto meant = model_of_request_without(models, default_model);
+    auto meant = settled_model_without(pool, models, rules.default_model, rules.only_model);
     if (!meant.ok()) return meant.error();
-    const bool may_get_company = default_model.empty() && !pool.all_here();
-    if (!*meant || may_get_company) return {};  // a target may be about to come
+    if (!*meant) return {};
     asked_.model = **meant;
   }
   const bool is_known =

@@ -17,6 +17,9 @@ struct RequestRules {
   std::size_t max_per_client = 4096;  // unanswered requests of one connection, such as an edge's
   FinishedReplies::Limits finished;
   std::string default_model;  // router.default_model: of requests that name none
+  // The model of a configuration that has one, with every service on this host: a request that
+  // names none need not wait for others to register. Empty: it waits.
+  std::string only_model;
   std::uint32_t default_draft_len = 4;
   std::uint32_t max_migrations = 3;
   Duration timeout = std::chrono::seconds(600);  // limits.request_timeout_s

@@ -9,6 +9,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/config/models.h"
 #include "common/config/resolve.h"
 #include "common/runtime/outbox.h"
 #include "common/runtime/process.h"
@@ -99,6 +100,14 @@ wire::ServicePasses passes_of(const wire::Hello& hello, wire::Passes all) {
           .passes = std::move(all)};
 }
 
+// Where services of other hosts may register, this configuration does not know all models.
+std::string only_model(const LoadedConfig& loaded, const std::string& router) {
+  const bool is_one_host = value_or_throw(parse_endpoint(router)).loopback;
+  const auto models = models_of(loaded);
+  if (!is_one_host || models.size() > 1) return {};
+  return served_model_name(models.front().config.model);
+}
+
 }  // namespace
 
 // The time in which every running service registers: it connects again, the reply to its next
@@ -109,7 +118,8 @@ Duration registration_time(const std::string& router, Duration heartbeat) {
          std::chrono::seconds(1);
 }
 
-RouterServiceOptions router_options(const Config& config, const std::string& name) {
+RouterServiceOptions router_options(const LoadedConfig& loaded, const std::string& name) {
+  const Config& config = loaded.config;
   RouterServiceOptions options{.client = client_endpoint(config.bus),
                                .router = router_endpoint(config.bus),
                                .name = name,
@@ -119,6 +129,7 @@ RouterServiceOptions router_options(const Config& config, const std::string& nam
   options.rules.default_draft_len = config.speculation.draft_len;
   options.rules.timeout = std::chrono::seconds(config.limits.request_timeout_s);
   options.rules.default_model = config.router.default_model;
+  options.rules.only_model = only_model(loaded, options.router);
   options.rules.registration = registration_time(options.router, options.heartbeat);
   options.rules.tenant_weights = value_or_throw(weights_of(config.limits.tenant_weights));
   return options;
@@ -132,9 +143,10 @@ RouterService::RouterService(const RouterServiceOptions& options,
       metrics_(metrics),
       pool_(options.heartbeat),
       table_(options.rules, pool_),
-      token_questions_(
-          pool_, {.timeout = options.rules.timeout, .default_model = options.rules.default_model}) {
-}
+      token_questions_(pool_,
+                       {.timeout = options.rules.timeout,
+                        .default_model = options.rules.default_model,
+                        .only_model = options.rules.only_model}) {}
 
 void RouterService::start(Bus& bus) {
   bus_ = &bus;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/config/load.h"
 #include "common/config/sections.h"
 #include "common/messages/client.h"
 #include "common/messages/limits.h"
@@ -37,7 +38,7 @@ struct RouterServiceOptions {
 // they serve.
 Duration registration_time(const std::string& router, Duration heartbeat);
 
-RouterServiceOptions router_options(const Config& config, const std::string& name);
+RouterServiceOptions router_options(const LoadedConfig& loaded, const std::string& name);
 
 class RouterService final : public Service {
  public:

@@ -110,10 +110,9 @@ Result<std::optional<WorkerId>> TokenQuestions::choose(Question& question, TimeP
   if (models.empty())
     for (const Worker* tokenizer : tokenizers) models.push_back(&tokenizer->hello);
   if (asked.empty()) {  // settled once, as a request's is
-    auto meant = model_of_request_without(models, rules_.default_model);
+    auto meant = settled_model_without(pool_, models, rules_.default_model, rules_.only_model);
     if (!meant.ok()) return meant.error();
-    const bool may_get_company = rules_.default_model.empty() && !pool_.all_here();
-    if (!*meant || may_get_company) return std::optional<WorkerId>();
+    if (!*meant) return std::optional<WorkerId>();
     asked = **meant;
   }
   for (const Worker* tokenizer : tokenizers) models.push_back(&tokenizer->hello);

@@ -32,6 +32,7 @@ struct TokenQuestionRules {
   Duration patience = std::chrono::seconds(10);
   Duration timeout = std::chrono::seconds(600);
   std::string default_model;  // router.default_model: of questions that name none
+  std::string only_model;     // as in RequestRules
   // Then it is asked again, of another if any; and each time it waits twice as long, from the
   // beginning after a sign of a tokenizer.
   Silence silence;

@@ -1041,6 +1041,30 @@ TEST_F(NewRouter, ARequestThatSaysItsModelOrHasADefaultDoesNotWait) {
   EXPECT_EQ(1u, sent<wire::Encode>().size());
 }
 
+TEST_F(NewRouter, ARequestForTheOnlyConfiguredModelDoesNotWaitForOthersToRegister) {
+  RequestTable of_one{
+      RequestRules{.max_requests = 4, .only_model = "m", .registration = seconds(3)}, pool};
+  of_one.begin(now);
+  of_one.submit(client(), kId, ask(), 5, now, out);
+  EXPECT_EQ(1u, sent<wire::Encode>().size());
+  RequestTable of_another{
+      RequestRules{.max_requests = 4, .only_model = "n", .registration = seconds(3)}, pool};
+  of_another.begin(now);
+  of_another.submit(client(), kId, ask(), 5, now, out);
+  EXPECT_TRUE(out.empty()) << "the configured one is still to come";
+}
+
+TEST_F(NewRouter, TheOnlyConfiguredModelDoesNotDecideWhereTwoAreServed) {
+  join_other();
+  RequestTable of_one{
+      RequestRules{.max_requests = 4, .only_model = "m", .registration = seconds(3)}, pool};
+  of_one.begin(now);
+  of_one.submit(client(), kId, ask(), 5, now, out);
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("invalid_value", errors[0].error.code);
+}
+
 TEST_F(NewRouter, ARequestWaitsForItsModelNoLongerThanItsDeadline) {
   auto request = ask();
   request.timeout_ms = 1000;
