@@ -148,6 +148,16 @@ DraftSource draft_source(const ModelSection& model) {
   return {model_folder(model.draft, "draft"), model.dtype};
 }
 
+std::string packed_cache_folder(const ModelSection& model) {
+  if (model.packed_cache == "off") return {};
+  if (model.packed_cache != "auto") return model.packed_cache;
+  if (const auto dir = variable("CACHE_DIRECTORY"); !dir.empty())
+    return dir.substr(0, dir.find(':'));
+  if (const auto dir = variable("XDG_CACHE_HOME"); !dir.empty()) return dir + "/foretoken";
+  if (const auto home = variable("HOME"); !home.empty()) return home + "/.cache/foretoken";
+  return {};
+}
+
 std::string served_model_name(const ModelSection& model) {
   if (!model.name.empty()) return model.name;
   if (model.target == "demo") return "demo";

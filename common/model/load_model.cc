@@ -1,340 +1,21 @@
 #include "common/model/load_model.h"
 
-#include <algorithm>
 #include <array>
-#include <map>
 #include <optional>
 #include <utility>
 
-#include "common/model/convert.h"
+#include "common/model/cached_load.h"
 #include "common/model/decoder.h"
-#include "common/model/digest.h"
-#include "common/model/families.h"
 #include "common/model/hf_folder.h"
 #include "common/model/kv_scales.h"
 #include "common/model/pair.h"
-#include "common/model/quantization.h"
-#include "common/model/rope.h"
-#include "common/model/row_converter.h"
 #include "common/model/safetensors.h"
 #include "common/model/shard.h"
 #include "common/model/tensor_set.h"
+#include "common/model/weight_loader.h"
 
 namespace foretoken {
 namespace {
-
-// What changes the function a model computes, besides its tensors.
-void add_config(const ModelConfig& c, Digest& digest) {
-  digest.add(family_name(c.family));
-  for (std::int32_t n :
-       {c.n_layers, c.n_hidden, c.n_heads, c.n_kv_heads, c.head_dim, c.n_ffn, c.vocab_size})
-    digest.add(static_cast<std::uint64_t>(n));
-  digest.add(static_cast<double>(c.rms_norm_eps));
-  for (bool flag : {c.tie_word_embeddings, c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm})
-    digest.add(static_cast<std::uint64_t>(flag));
-  digest.add(rope_type_name(c.rope.type));
-  for (double value : {c.rope.theta, c.rope.factor, c.rope.low_freq_factor, c.rope.high_freq_factor,
-                       static_cast<double>(c.rope.original_max_position_embeddings),
-                       c.rope.beta_fast, c.rope.beta_slow, rope_attention_factor(c.rope)})
-    digest.add(value);
-  digest.add(static_cast<std::uint64_t>(c.rope.truncate));
-}
-
-RankOf rank_of(const Collective* ranks) {
-  return ranks == nullptr ? RankOf{} : RankOf{ranks->rank(), ranks->size()};
-}
-
-// Reads tensors, notes the digest of each, and hands this rank's slices of them to the backend in
-// the dtype that was asked for.
-class WeightLoader {
- public:
-  WeightLoader(const ModelConfig& config,
-               const Checkpoint& checkpoint,
-               Backend& backend,
-               const LoadOptions& options)
-      : config_(config),
-        checkpoint_(checkpoint),
-        backend_(backend),
-        options_(options),
-        who_(rank_of(options.ranks)) {
-    for (ExpectedTensor& tensor : expected_tensors(config)) {
-      bytes_total_ += stored_as(checkpoint, tensor).tensor.bytes.size();
-      shapes_[tensor.name] = std::move(tensor.shape);
-    }
-    float_dtype_ = float_dtype(config, checkpoint);
-  }
-
-  // Of the first layer's linears: what the KV cache takes after.
-  DType dtype() const;
-  std::string weight_types() const;
-  Fingerprint fingerprint() const;  // of the whole model, on every rank
-  DecoderWeights load();
-
- private:
-  Checkpoint::Tensor read(const std::string& name);
-  std::vector<float> read_floats(const std::string& name);
-  std::vector<float> read_scales(const std::string& name);
-  Buffer vector(const std::string& name);
-  Buffer upload(std::span<const float> values);
-  Linear linear(std::span<const std::string> names, bool bias, Stacking stacking = Stacking::kRows);
-  Linear head();
-  LayerWeights layer(std::int32_t number);
-  Buffer kv_scales();
-
-  // A source of pack() and what its pointers lead to.
-  struct OwnedSource {
-    StoredTensor stored;
-    LinearSource source;
-    std::optional<RowConverter> rows;
-    std::vector<float> scales;
-    std::vector<float> bias;
-  };
-  void find_rows(const std::string& name, Split split, OwnedSource& held);
-  std::vector<float> own_rows(std::vector<float> values, std::int64_t n_rows, Split split) const;
-  Linear pack(std::span<const OwnedSource> held, Stacking stacking);
-  void check_converted(const OwnedSource& held) const;
-
-  const ModelConfig& config_;
-  const Checkpoint& checkpoint_;
-  Backend& backend_;
-  const LoadOptions& options_;
-  const RankOf who_;
-  DType float_dtype_ = DType::kF32;
-  std::map<std::string, std::vector<std::int64_t>> shapes_;
-  std::map<std::string, std::uint64_t> digests_;  // 0: another rank's to read
-  std::map<std::string, int> n_matrices_;         // by the type they are held in
-  std::uint64_t bytes_done_ = 0;
-  std::uint64_t bytes_total_ = 0;
-  std::size_t device_bytes_ = 0;
-};
-
-DType WeightLoader::dtype() const {
-  return held_dtype("self_attn.q_proj.weight", first_stored_dtype(config_, checkpoint_),
-                    options_.dtype, float_dtype_);
-}
-
-Fingerprint WeightLoader::fingerprint() const {
-  std::vector<std::uint64_t> contents;
-  for (const auto& [name, own] : digests_) contents.push_back(own);
-  if (options_.ranks != nullptr) {  // each is known to one rank and 0 to the others
-    const auto all = options_.ranks->gather(std::span<const std::uint64_t>(contents));
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      std::uint64_t& one = contents[i % contents.size()];
-      one = std::max(one, all[i]);
-    }
-  }
-  Digest digest;
-  add_config(config_, digest);
-  // By name, so that the same tensors in other shards are the same model.
-  std::size_t i = 0;
-  for (const auto& [name, own] : digests_) {
-    const TensorInfo& info = *checkpoint_.at(name).info;
-    digest.add(name).add(tensor_type_name(info.type));
-    for (std::int64_t dimension : info.shape) digest.add(static_cast<std::uint64_t>(dimension));
-    digest.add(contents[i++]);
-  }
-  return digest.value();
-}
-
-// One rank goes through a tensor from end to end, for its digest and for what is no number: by
-// turns, as all ranks ask for tensors in the same order.
-Checkpoint::Tensor WeightLoader::read(const std::string& name) {
-  const Checkpoint::Tensor tensor = checkpoint_.at(name);
-  const auto turn = static_cast<int>(digests_.size() % static_cast<std::size_t>(who_.n_ranks));
-  const auto [place, is_new] = digests_.try_emplace(name, 0);
-  if (!is_new || turn != who_.rank) return tensor;
-  place->second = digest_bytes(tensor.bytes);
-  if (const auto sentence = what_is_not_finite(tensor))
-    throw FatalError(ErrorCode::kMalformed, *sentence);
-  bytes_done_ += tensor.bytes.size();
-  if (options_.on_progress) options_.on_progress(bytes_done_, bytes_total_);
-  return tensor;
-}
-
-std::vector<float> WeightLoader::read_floats(const std::string& name) {
-  const Checkpoint::Tensor tensor = read(name);
-  std::vector<float> values(tensor.info->n_elements());
-  widen(*dtype_of(tensor.info->type), tensor.bytes, values);
-  return values;
-}
-
-Buffer WeightLoader::upload(std::span<const float> values) {
-  Buffer buffer = backend_.allocate(values.size_bytes());
-  backend_.upload(buffer.as<float>(), values.data(), values.size_bytes());
-  backend_.synchronize();  // the host copy is about to go
-  return buffer;
-}
-
-Buffer WeightLoader::vector(const std::string& name) {
-  Buffer buffer = upload(read_floats(name));
-  device_bytes_ += buffer.size_bytes();
-  return buffer;
-}
-
-// The scales beside `name`: scales_of().
-std::vector<float> WeightLoader::read_scales(const std::string& name) {
-  read(scale_name(name));
-  const auto& shape = shapes_.at(name);
-  if (const auto sentence = what_is_wrong_with_scales(checkpoint_, {name, shape}))
-    throw FatalError(ErrorCode::kMalformed, *sentence);
-  return scales_of(checkpoint_, name, shape[0]);
-}
-
-// Points held.source at this rank's rows in the type that they are to be held in: in the map itself
-// if they are stored so and whole, else made while they are packed.
-void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& held) {
-  const auto [all_out, all_in] = std::pair(shapes_.at(name)[0], shapes_.at(name)[1]);
-  held.stored = stored_as(checkpoint_, name, all_in);
-  const DType stored = held.stored.dtype,
-              to = held_dtype(name, stored, options_.dtype, float_dtype_);
-  const std::int64_t group = to == DType::kI4 ? held_group(config_) : 0;
-  const std::span<const std::byte> bytes = read(held.stored.tensor.info->name).bytes;
-  if (!backend_.holds(to)) {
-    throw FatalError(ErrorCode::kUnsupportedModel,
-                     held.stored.tensor.file->path().string() + ": tensor " + name + " is " +
-                         dtype_name(to) + ", which " + backend_.description() +
-                         " does not multiply; model.dtype = \"bfloat16\" widens it");
-  }
-  const bool is_second_use = split == Split::kVocabulary && config_.tie_word_embeddings;
-  if (!is_second_use)
-    ++n_matrices_[dtype_name(to) + (group == 0 ? std::string() : "/" + std::to_string(group))];
-  if (is_quantised(stored)) held.scales = own_rows(read_scales(name), all_out, split);
-  const Range rows = rows_of(split, all_out, config_, who_),
-              columns = columns_of(split, all_in, config_, who_);
-  held.source = {.dtype = to, .n_out = rows.n(), .n_in = columns.n(), .group = group};
-  if (stored == to && !held.stored.packed && columns.n() == all_in) {
-    held.source.data =
-        bytes.data() + static_cast<std::size_t>(rows.begin * all_in) * size_bytes(stored);
-    if (is_quantised(to)) held.source.scales = held.scales.data();
-    return;
-  }
-  held.rows.emplace(
-      StoredMatrix{.dtype = stored,
-                   .packed = held.stored.packed,
-                   .bytes = bytes,
-                   .n_in = all_in,
-                   .scales = held.scales,
-                   .group = stored == DType::kI4 ? config_.quantized.int4_group : kWholeRow},
-      to, rows, columns, group);
-  held.source.rows = &*held.rows;
-}
-
-std::string WeightLoader::weight_types() const {
-  std::string text;
-  for (const auto& [name, n] : n_matrices_)
-    text += (text.empty() ? "" : ", ") + name + " " + std::to_string(n);
-  return text;
-}
-
-Linear WeightLoader::linear(std::span<const std::string> names, bool bias, Stacking stacking) {
-  std::vector<OwnedSource> held(names.size());
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    find_rows(names[i] + ".weight", split_of(names[i] + ".weight"), held[i]);
-    if (!bias) continue;
-    std::vector<float> all = read_floats(names[i] + ".bias");
-    const auto n_rows = static_cast<std::int64_t>(all.size());
-    held[i].bias = own_rows(std::move(all), n_rows, split_of(names[i] + ".bias"));
-    held[i].source.bias = held[i].bias.data();
-  }
-  return pack(held, stacking);
-}
-
-// Where ranks share the vocabulary, each has a slice of the head, also where the head is the
-// embedding: of that every rank needs all, as any token may come.
-Linear WeightLoader::head() {
-  OwnedSource held;
-  find_rows(std::string(config_.tie_word_embeddings ? names::kEmbedding : names::kHead),
-            Split::kVocabulary, held);
-  return pack(std::span(&held, 1), Stacking::kRows);
-}
-
-// Of as many values for each row. Zeros stand for a bias that rank 0 adds.
-std::vector<float> WeightLoader::own_rows(std::vector<float> values,
-                                          std::int64_t n_rows,
-                                          Split split) const {
-  if (split == Split::kFirstRank && who_.rank != 0) return std::vector<float>(values.size(), 0.0f);
-  const Range rows = rows_of(split, n_rows, config_, who_);
-  const std::int64_t n_in_row = static_cast<std::int64_t>(values.size()) / n_rows;
-  return {values.begin() + rows.begin * n_in_row, values.begin() + rows.end * n_in_row};
-}
-
-// The pages of the checkpoint that were read are given back: they would count as ours beside the
-// packed matrix.
-Linear WeightLoader::pack(std::span<const OwnedSource> held, Stacking stacking) {
-  std::vector<LinearSource> sources;
-  for (const OwnedSource& one : held) sources.push_back(one.source);
-  Linear packed = backend_.pack(sources, stacking);
-  for (const OwnedSource& one : held) {
-    check_converted(one);
-    one.stored.tensor.file->release(*one.stored.tensor.info);
-  }
-  device_bytes_ +=
-      packed.weights.size_bytes() + packed.scales.size_bytes() + packed.bias.size_bytes();
-  return packed;
-}
-
-void WeightLoader::check_converted(const OwnedSource& held) const {
-  if (!held.rows) return;
-  // Where it was another rank's turn to read the tensor, this one has not looked.
-  if (held.rows->met_not_finite())
-    throw FatalError(ErrorCode::kMalformed, what_is_not_finite(held.stored.tensor).value());
-  if (held.rows->went_beyond_range())
-    throw FatalError(ErrorCode::kUnsupportedModel,
-                     held.stored.tensor.file->path().string() + ": tensor " +
-                         held.stored.tensor.info->name + " has values beyond the range of " +
-                         dtype_name(held.source.dtype) + "; use bfloat16 or float32");
-}
-
-LayerWeights WeightLoader::layer(std::int32_t number) {
-  const auto name = [&](std::string_view rest) { return names::layer(number, rest); };
-  LayerWeights w;
-  w.input_norm = vector(name("input_layernorm.weight"));
-  const std::array qkv{name("self_attn.q_proj"), name("self_attn.k_proj"),
-                       name("self_attn.v_proj")};
-  w.qkv = linear(qkv, config_.qkv_bias);
-  if (config_.qk_norm) {
-    w.q_norm = vector(name("self_attn.q_norm.weight"));
-    w.k_norm = vector(name("self_attn.k_norm.weight"));
-  }
-  w.o = linear(std::array{name("self_attn.o_proj")}, config_.o_bias);
-  w.post_norm = vector(name("post_attention_layernorm.weight"));
-  const std::array gate_up{name("mlp.gate_proj"), name("mlp.up_proj")};
-  w.gate_up = linear(gate_up, config_.mlp_bias, Stacking::kGateUp);
-  w.down = linear(std::array{name("mlp.down_proj")}, config_.mlp_bias);
-  return w;
-}
-
-// Of this rank's KV heads, for a cache in eight bits. What is used is part of the fingerprint.
-Buffer WeightLoader::kv_scales() {
-  if (options_.kv_dtype != DType::kF8E4M3) return {};
-  const KvScales all = read_kv_scales(config_, checkpoint_);
-  if (!all.problems.empty())
-    throw FatalError(ErrorCode::kMalformed,
-                     all.problems.front() + "; any other kv_cache.dtype does without");
-  for (const std::string& name : all.tensors) read(name);
-  const Range heads = kv_heads_of(config_, who_);
-  std::vector<float> own;
-  for (auto at = all.values.begin(); at != all.values.end(); at += config_.n_kv_heads)
-    own.insert(own.end(), at + heads.begin, at + heads.end);
-  return own.empty() ? Buffer() : upload(own);
-}
-
-DecoderWeights WeightLoader::load() {
-  DecoderWeights weights;
-  weights.kv_scales = kv_scales();
-  const auto stem = [](std::string_view name) {
-    return std::string(name.substr(0, name.rfind(".weight")));
-  };
-  weights.embedding = linear(std::array{stem(names::kEmbedding)}, false);
-  for (std::int32_t l = 0; l < config_.n_layers; ++l) weights.layers.push_back(layer(l));
-  weights.final_norm = vector(std::string(names::kFinalNorm));
-  if (!config_.tie_word_embeddings || who_.n_ranks > 1) weights.head = head();
-  const RopeTables tables = make_rope_tables(config_.rope, config_.head_dim, config_.max_model_len);
-  weights.rope_cos = upload(tables.cos);
-  weights.rope_sin = upload(tables.sin);
-  weights.n_bytes = device_bytes_;
-  return weights;
-}
 
 void check_options(const ModelConfig& config,
                    const LoadOptions& options,
@@ -404,18 +85,17 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
       !fitting.ok())
     throw FatalError(fitting.error().code, fitting.error().message);
 
-  WeightLoader loader(config, checkpoint, backend, options);
-  DecoderWeights weights = loader.load();
-  config.weight_types = loader.weight_types();
-  const DType kv_dtype = options.kv_dtype.value_or(default_kv_dtype(loader.dtype()));
+  LoadedWeights loaded = CachedLoad(folder, config, checkpoint, backend, options).load();
+  config.weight_types = std::move(loaded.weight_types);
+  const DType kv_dtype = options.kv_dtype.value_or(default_kv_dtype(loaded.dtype));
   config.kv_scales = what_of_kv_scales(config, checkpoint, kv_dtype);
-  checkpoint.check_unchanged();
   const DecoderOptions decoder_options{.kv_dtype = kv_dtype,
                                        .max_rows = options.max_rows,
-                                       .fingerprint = loader.fingerprint(),
+                                       .fingerprint = loaded.fingerprint,
                                        .ranks = who.n_ranks > 1 ? options.ranks : nullptr,
                                        .rank_tier = options.rank_tier};
-  return std::make_unique<Decoder>(std::move(config), std::move(weights), backend, decoder_options);
+  return std::make_unique<Decoder>(std::move(config), std::move(loaded.weights), backend,
+                                   decoder_options);
 }
 
 }  // namespace foretoken

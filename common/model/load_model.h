@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "common/collective/collective.h"
@@ -30,6 +31,21 @@ std::optional<WeightDType> weight_dtype_from_name(std::string_view name);
 // "float32", "bfloat16", "float16", "float8_e4m3"; nothing, the default, for any other word.
 std::optional<DType> kv_dtype_from_name(std::string_view name);
 
+// Packed weights are kept for the next load (packed_cache.h) where the backend's layout allows it.
+struct PackedCacheOptions {
+  std::filesystem::path folder;  // empty: they are not kept, and kept ones are not used
+  std::string build;             // of this program: another one packs again
+  std::uint64_t least_bytes = std::uint64_t{64} << 20;  // of weights: less is packed soon enough
+};
+
+// What became of it: a file that was used, or written, or a sentence with what stood in the way.
+struct PackedCacheReport {
+  enum class Outcome : std::uint8_t { kUsed, kWritten, kFailed } outcome = Outcome::kUsed;
+  std::filesystem::path file;
+  std::uint64_t size_bytes = 0;
+  std::string problem;
+};
+
 struct LoadOptions {
   WeightDType dtype = WeightDType::kAuto;
   std::optional<DType> kv_dtype = {};  // any but kI8; default: as the weights, bf16 for 8-bit ones
@@ -38,6 +54,8 @@ struct LoadOptions {
   std::int64_t most_model_len = 0;     // if set: more than that is not wanted, less will do
   std::optional<std::uint64_t> most_bytes = {};  // default: what the backend has free
   std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)> on_progress = {};
+  PackedCacheOptions packed_cache = {};
+  std::function<void(const PackedCacheReport&)> on_packed_cache = {};
   // Where the model is spread over ranks: all of them load at once, each its own slices (shard.h).
   // Borrowed, outlives the model. Null: this process has all of it.
   Collective* ranks = nullptr;

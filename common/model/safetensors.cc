@@ -74,8 +74,8 @@ void read_exactly(const std::filesystem::path& path,
   }
 }
 
-std::int64_t modified_ns(const struct stat& status) {
-  return static_cast<std::int64_t>(status.st_mtim.tv_sec) * 1'000'000'000 + status.st_mtim.tv_nsec;
+std::int64_t in_ns(const timespec& time) {
+  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
 
 }  // namespace
@@ -83,7 +83,9 @@ std::int64_t modified_ns(const struct stat& status) {
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path) {
   OpenFile file(path);
   file_bytes_ = file.size();
-  modified_ns_ = modified_ns(file.status);
+  modified_ns_ = in_ns(file.status.st_mtim);
+  changed_ns_ = in_ns(file.status.st_ctim);
+  inode_ = file.status.st_ino;
   if (file_bytes_ < 8) {
     fail(ErrorCode::kMalformed, path,
          "has " + std::to_string(file_bytes_) +
@@ -127,7 +129,9 @@ SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
       map_(std::exchange(other.map_, nullptr)),
       file_bytes_(other.file_bytes_),
       data_begin_(other.data_begin_),
-      modified_ns_(other.modified_ns_) {}
+      modified_ns_(other.modified_ns_),
+      changed_ns_(other.changed_ns_),
+      inode_(other.inode_) {}
 
 SafetensorsFile::~SafetensorsFile() {
   if (map_ != nullptr) ::munmap(map_, file_bytes_);
@@ -148,8 +152,22 @@ void SafetensorsFile::release(const TensorInfo& tensor) const noexcept {
 void SafetensorsFile::check_unchanged() const {
   struct stat now {};
   if (::fstat(fd_, &now) != 0) fail_errno(path_, "cannot stat");
-  if (static_cast<std::uint64_t>(now.st_size) != file_bytes_ || modified_ns(now) != modified_ns_)
+  if (static_cast<std::uint64_t>(now.st_size) != file_bytes_ || in_ns(now.st_mtim) != modified_ns_)
     fail(ErrorCode::kIo, path_, "changed while it was being read; load it again");
+}
+
+std::string SafetensorsFile::identity() const {
+  std::string text = path_.filename().string();
+  for (const auto number : {static_cast<std::int64_t>(inode_),
+                            static_cast<std::int64_t>(file_bytes_), modified_ns_, changed_ns_})
+    text += " " + std::to_string(number);
+  return text + "\n";
+}
+
+std::string Checkpoint::identity() const {
+  std::string text;
+  for (const auto& file : files_) text += file->identity();
+  return text;
 }
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {

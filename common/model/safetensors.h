@@ -91,6 +91,9 @@ class SafetensorsFile {
   // Throws if the file is no longer the one that was opened: what was read from it may be a
   // mixture.
   void check_unchanged() const;
+  // Names these contents on this host, without reading them: file, size and times of the last
+  // change. A program cannot set the time at which an inode changed.
+  std::string identity() const;
 
  private:
   std::filesystem::path path_;
@@ -100,6 +103,8 @@ class SafetensorsFile {
   std::uint64_t file_bytes_ = 0;
   std::uint64_t data_begin_ = 0;
   std::int64_t modified_ns_ = 0;
+  std::int64_t changed_ns_ = 0;
+  std::uint64_t inode_ = 0;
 };
 
 // All tensors of a folder: model.safetensors, or the files of model.safetensors.index.json.
@@ -122,6 +127,7 @@ class Checkpoint {
   Tensor at(std::string_view name) const;  // must exist
   std::uint64_t total_bytes() const;
   std::size_t n_files() const { return files_.size(); }
+  std::string identity() const;  // of all files
   void check_unchanged() const;
 
  private:

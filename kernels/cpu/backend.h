@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ class CpuBackend final : public Backend {
 
   std::string numerics() const override;
   bool holds(DType weights) const override { return weights != DType::kF8E4M3; }
+  std::string packed_layout() const override;
   std::string description() const override;
   std::size_t free_bytes() const override;
   // A list of calls takes as long as the calls.
@@ -40,6 +42,10 @@ class CpuBackend final : public Backend {
   void do_copy(void* to_device, const void* from_device, std::size_t bytes) override;
   void do_synchronize() override {}
   Linear do_pack(std::span<const LinearSource> sources, Stacking stacking) override;
+  std::optional<Linear> do_adopt(std::span<const LinearSource> sources,
+                                 Stacking stacking,
+                                 const PackedBytes& packed,
+                                 const std::shared_ptr<const void>& keeper) override;
   void do_embed(const EmbedArgs& args) override;
   void do_qkv_rope_append(const QkvRopeAppendArgs& args) override;
   void do_attn_paged(const AttnPagedArgs& args) override;

@@ -1,6 +1,7 @@
 // Weights from a checkpoint's rows into panels. Done once at load, by the whole team; the member
 // that packs a panel is the one that will read it, so its memory is near.
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -129,7 +130,26 @@ void pack_panel(std::span<const LinearSource> sources,
   }
 }
 
+// What the buffers of a packed matrix hold, in bytes; 0: there is no such buffer.
+struct PackedSizes {
+  std::size_t weights = 0, scales = 0, bias = 0;
+};
+
+PackedSizes sizes_of(const Linear& linear, const PackedView& shape, bool has_bias) {
+  const auto n_padded = static_cast<std::size_t>(shape.n_panels * kPanel);
+  return {.weights = static_cast<std::size_t>(shape.n_panels * shape.panel_bytes()),
+          .scales = is_quantised(linear.dtype) ? n_padded * sizeof(float) : 0,
+          .bias = has_bias ? n_padded * sizeof(float) : 0};
+}
+
+// Part of packed_layout(): raised whenever pack() makes other bytes of the same sources.
+constexpr int kPackedLayout = 1;
+
 }  // namespace
+
+std::string CpuBackend::packed_layout() const {
+  return std::string("cpu/") + isa_.name + "/" + std::to_string(kPackedLayout);
+}
 
 Linear CpuBackend::do_pack(std::span<const LinearSource> sources, Stacking stacking) {
   FORETOKEN_CHECK(recorded_ == nullptr, "packing is not recorded");
@@ -138,10 +158,10 @@ Linear CpuBackend::do_pack(std::span<const LinearSource> sources, Stacking stack
                      "the CPU backend has no float8_e4m3 weights; use bfloat16 or int8");
   Linear linear = unpacked(sources, stacking);
   const PackedView shape(linear, isa_);  // sizes only; its pointers are still null
-  const auto n_padded = static_cast<std::size_t>(shape.n_panels * kPanel);
-  linear.weights = allocate(static_cast<std::size_t>(shape.n_panels * shape.panel_bytes()));
-  if (is_quantised(linear.dtype)) linear.scales = allocate(n_padded * sizeof(float));
-  if (any_bias(sources)) linear.bias = allocate(n_padded * sizeof(float));
+  const PackedSizes sizes = sizes_of(linear, shape, any_bias(sources));
+  linear.weights = allocate(sizes.weights);
+  linear.scales = allocate(sizes.scales);
+  linear.bias = allocate(sizes.bias);
   const std::int64_t group = stacking == Stacking::kGateUp ? 2 : 1;
   team_.run([&](int member) {
     const Share share = share_of(shape.n_panels / group, member, team_.size());
@@ -149,6 +169,24 @@ Linear CpuBackend::do_pack(std::span<const LinearSource> sources, Stacking stack
     for (std::int64_t panel = share.begin * group; panel < share.end * group; ++panel)
       pack_panel(sources, linear, shape, panel, space);
   });
+  return linear;
+}
+
+std::optional<Linear> CpuBackend::do_adopt(std::span<const LinearSource> sources,
+                                           Stacking stacking,
+                                           const PackedBytes& packed,
+                                           const std::shared_ptr<const void>& keeper) {
+  Linear linear = unpacked(sources, stacking);
+  const PackedSizes sizes = sizes_of(linear, PackedView(linear, isa_), any_bias(sources));
+  const auto is_whole = [](std::span<const std::byte> bytes, std::size_t size) {
+    return bytes.size() == size && reinterpret_cast<std::uintptr_t>(bytes.data()) % 64 == 0;
+  };
+  if (!is_whole(packed.weights, sizes.weights) || !is_whole(packed.scales, sizes.scales) ||
+      !is_whole(packed.bias, sizes.bias))
+    return std::nullopt;
+  linear.weights = Buffer(packed.weights, keeper);
+  if (sizes.scales > 0) linear.scales = Buffer(packed.scales, keeper);
+  if (sizes.bias > 0) linear.bias = Buffer(packed.bias, keeper);
   return linear;
 }
 

@@ -84,6 +84,18 @@ class Backend {
   // Mixed dtypes and shapes that do not fit are the caller's mistake; non-finite weights are not
   // looked for here.
   Linear pack(std::span<const LinearSource> sources, Stacking stacking = Stacking::kRows);
+  // Names the layout of pack(): where two backends say the same, equal sources become equal bytes,
+  // and adopt() takes those of the other. Empty: this backend's packed matrices are of no use
+  // elsewhere.
+  virtual std::string packed_layout() const { return {}; }
+  // The matrix that pack() would make, of bytes that it made of the same sources before. They are
+  // used where they lie, aligned to 64 bytes, and `keeper` holds them. Of the sources only types,
+  // sizes and whether there is a bias count. Nothing if the bytes are not as many as pack() would
+  // make.
+  std::optional<Linear> adopt(std::span<const LinearSource> sources,
+                              Stacking stacking,
+                              const PackedBytes& packed,
+                              const std::shared_ptr<const void>& keeper);
 
   // Ops. n_rows == 0 is legal and does nothing.
   void embed(const EmbedArgs& args);
@@ -118,6 +130,12 @@ class Backend {
   virtual void do_copy(void* to_device, const void* from_device, std::size_t bytes) = 0;
   virtual void do_synchronize() = 0;
   virtual Linear do_pack(std::span<const LinearSource> sources, Stacking stacking) = 0;
+  virtual std::optional<Linear> do_adopt(std::span<const LinearSource>,
+                                         Stacking,
+                                         const PackedBytes&,
+                                         const std::shared_ptr<const void>&) {
+    return std::nullopt;
+  }
   virtual void do_embed(const EmbedArgs& args) = 0;
   virtual void do_qkv_rope_append(const QkvRopeAppendArgs& args) = 0;
   virtual void do_attn_paged(const AttnPagedArgs& args) = 0;

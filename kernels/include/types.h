@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <utility>
 
 namespace foretoken {
@@ -85,6 +87,11 @@ class Buffer {
   Buffer() = default;
   Buffer(Backend& owner, void* address, std::size_t size)
       : owner_(&owner), address_(address), size_bytes_(size) {}
+  // Memory of a keeper, which the buffer keeps alive; for reading only.
+  Buffer(std::span<const std::byte> bytes, std::shared_ptr<const void> keeper)
+      : keeper_(std::move(keeper)),
+        address_(const_cast<std::byte*>(bytes.data())),
+        size_bytes_(bytes.size()) {}
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {
     Buffer(std::move(other)).swap(*this);
@@ -105,10 +112,12 @@ class Buffer {
  private:
   void swap(Buffer& other) noexcept {
     std::swap(owner_, other.owner_);
+    std::swap(keeper_, other.keeper_);
     std::swap(address_, other.address_);
     std::swap(size_bytes_, other.size_bytes_);
   }
-  Backend* owner_ = nullptr;
+  Backend* owner_ = nullptr;  // null: a keeper's
+  std::shared_ptr<const void> keeper_;
   void* address_ = nullptr;
   std::size_t size_bytes_ = 0;
 };
@@ -149,6 +158,13 @@ struct Linear {
   Buffer weights;          // packed; the layout is the backend's
   Buffer scales;           // [n_out padded] f32, quantised dtypes only
   Buffer bias;             // [n_out padded] f32, if any source has one
+};
+
+// The bytes of a packed matrix outside a backend: what the three buffers of a Linear hold.
+struct PackedBytes {
+  std::span<const std::byte> weights;
+  std::span<const std::byte> scales;
+  std::span<const std::byte> bias;
 };
 
 // Geometry of a KV cache. One block is contiguous over all layers, so that copying a block is one

@@ -7,7 +7,7 @@
 namespace foretoken {
 
 Buffer::~Buffer() {
-  if (address_ != nullptr) owner_->do_free(address_, size_bytes_);
+  if (owner_ != nullptr) owner_->do_free(address_, size_bytes_);
 }
 
 Buffer Backend::allocate(std::size_t bytes) {
@@ -38,6 +38,14 @@ void Backend::synchronize() { do_synchronize(); }
 Linear Backend::pack(std::span<const LinearSource> sources, Stacking stacking) {
   contract::check(sources, stacking);
   return do_pack(sources, stacking);
+}
+
+std::optional<Linear> Backend::adopt(std::span<const LinearSource> sources,
+                                     Stacking stacking,
+                                     const PackedBytes& packed,
+                                     const std::shared_ptr<const void>& keeper) {
+  contract::check_sizes(sources, stacking);
+  return do_adopt(sources, stacking, packed, keeper);
 }
 
 void Backend::embed(const EmbedArgs& args) {

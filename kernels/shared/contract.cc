@@ -25,18 +25,13 @@ void check_kv(const PagedKv& kv, std::int32_t layer) {
 
 }  // namespace
 
-void check(std::span<const LinearSource> sources, Stacking stacking) {
+void check_sizes(std::span<const LinearSource> sources, Stacking stacking) {
   FORETOKEN_CHECK(!sources.empty());
   const LinearSource& first = sources.front();
   for (const LinearSource& source : sources) {
-    FORETOKEN_CHECK((source.data == nullptr) != (source.rows == nullptr),
-                    "a matrix is there or is read row by row");
     FORETOKEN_CHECK(source.n_out > 0 && source.n_in > 0);
     FORETOKEN_CHECK(source.n_in == first.n_in, "stacked matrices share their input");
     FORETOKEN_CHECK(source.dtype == first.dtype, "stacked matrices share their dtype");
-    const bool needs_scales = is_quantised(source.dtype) && source.rows == nullptr;
-    FORETOKEN_CHECK(needs_scales == (source.scales != nullptr),
-                    "scales go with quantised dtypes, and only with them");
     FORETOKEN_CHECK(source.dtype != DType::kI8 || source.n_in <= kMaxInInt8);
     FORETOKEN_CHECK(source.group == first.group, "stacked matrices share their groups");
     FORETOKEN_CHECK(source.dtype == DType::kI4 ? is_int4_group(source.group) : source.group == 0,
@@ -45,6 +40,17 @@ void check(std::span<const LinearSource> sources, Stacking stacking) {
   if (stacking == Stacking::kGateUp) {
     FORETOKEN_CHECK(sources.size() == 2, "gate and up");
     FORETOKEN_CHECK(sources[0].n_out == sources[1].n_out);
+  }
+}
+
+void check(std::span<const LinearSource> sources, Stacking stacking) {
+  check_sizes(sources, stacking);
+  for (const LinearSource& source : sources) {
+    FORETOKEN_CHECK((source.data == nullptr) != (source.rows == nullptr),
+                    "a matrix is there or is read row by row");
+    const bool needs_scales = is_quantised(source.dtype) && source.rows == nullptr;
+    FORETOKEN_CHECK(needs_scales == (source.scales != nullptr),
+                    "scales go with quantised dtypes, and only with them");
   }
 }
 

@@ -11,6 +11,8 @@
 
 namespace foretoken::contract {
 
+// Types, sizes and stacking, whether or not contents are there.
+void check_sizes(std::span<const LinearSource> sources, Stacking stacking);
 void check(std::span<const LinearSource> sources, Stacking stacking);
 void check(const EmbedArgs& args);
 void check(const QkvRopeAppendArgs& args);

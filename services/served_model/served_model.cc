@@ -33,6 +33,21 @@ std::shared_ptr<Constraints> constraints_of(const Tokenizer& tokenizer, std::int
   return std::make_shared<Constraints>(bytes);
 }
 
+void log_packed_cache(const PackedCacheReport& report) {
+  const auto mib = report.size_bytes >> 20;
+  switch (report.outcome) {
+    case PackedCacheReport::Outcome::kUsed:
+      return log_info("packed weights of an earlier start are used",
+                      {{"file", report.file.string()}, {"mib", mib}});
+    case PackedCacheReport::Outcome::kWritten:
+      return log_info("packed weights are kept for the next start (model.packed_cache)",
+                      {{"file", report.file.string()}, {"mib", mib}});
+    case PackedCacheReport::Outcome::kFailed:
+      return log_warning("packed weights are not kept or not used (model.packed_cache)",
+                         {{"problem", report.problem}});
+  }
+}
+
 }  // namespace
 
 int serve_model(const ModelPlan& plan,
@@ -73,6 +88,7 @@ int serve_model(const ModelPlan& plan,
       runtime.progress("loading the " + plan.role + ", " +
                        std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
     };
+  loading.on_packed_cache = log_packed_cache;
   const auto model = load_model(plan.folder, *backend, loading);
   if (n_ranks > 1 && is_first)
     log_info("rank sums", {{"ranks", n_ranks}, {"rank_sums", model->rank_sums()}});
@@ -132,6 +148,7 @@ LoadOptions load_options(const Config& config, const ComputeSection& compute) {
   return {.dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto),
           .kv_dtype = kv_dtype_from_name(config.kv_cache.dtype),
           .max_rows = static_cast<std::int32_t>(config.limits.max_batch_rows),
+          .packed_cache = {.folder = packed_cache_folder(config.model), .build = build_text()},
           .rank_tier = rank_tier_from_name(compute.rank_sums).value_or(RankTier::kAuto)};
 }
 

@@ -1,0 +1,55 @@
+// Loading with what an earlier load packed (packed_cache.h), where there is such a file and it
+// fits; else from the checkpoint, and what was packed is written for the next load.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "common/model/config.h"
+#include "common/model/decoder.h"
+#include "common/model/load_model.h"
+#include "common/model/packed_cache.h"
+#include "common/model/safetensors.h"
+#include "common/model/weight_loader.h"
+#include "kernels/include/backend.h"
+
+namespace foretoken {
+
+struct LoadedWeights {
+  DecoderWeights weights;
+  std::string weight_types;
+  DType dtype = DType::kF32;
+  Fingerprint fingerprint = 0;
+};
+
+// Loads with the packed weights of an earlier load where they fit, and keeps them where not.
+class CachedLoad {
+ public:
+  CachedLoad(const std::filesystem::path& folder,
+             const ModelConfig& config,
+             const Checkpoint& checkpoint,
+             Backend& backend,
+             const LoadOptions& options);
+
+  LoadedWeights load() const;
+
+ private:
+  std::filesystem::path file_of(const std::filesystem::path& folder) const;
+  std::uint64_t key() const;
+  std::shared_ptr<const PackedCache> open() const;
+  LoadedWeights load_with(std::shared_ptr<const PackedCache> cache) const;
+  void keep(const WeightLoader& loader, std::uint64_t weight_bytes) const;
+  void report(const PackedCacheReport& what) const;
+  void report_failure(std::string problem) const;
+
+  const ModelConfig& config_;
+  const Checkpoint& checkpoint_;
+  Backend& backend_;
+  const LoadOptions& options_;
+  std::filesystem::path file_;  // empty: nothing is kept
+  std::uint64_t key_ = 0;
+};
+
+}  // namespace foretoken

@@ -1,0 +1,65 @@
+// Packed weights of an earlier load in a file of their own, which the next load maps instead of
+// reading and packing the checkpoint. The file belongs to one folder, type and rank, and is told
+// from a stale one by a key over all that decides its bytes. What is in it is checked by digests
+// before any of it is used. A file that does not fit, is damaged or is not ours is left aside:
+// packing again is always possible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/result.h"
+#include "kernels/include/types.h"
+
+namespace foretoken {
+
+// A file that was opened, mapped and checked. Its bytes are there as long as it lives.
+class PackedCache {
+ public:
+  // kNotFound: there is none. kIncompatible: it is of other weights, or of another build.
+  // kMalformed: it is damaged. kIo: it cannot be read, or others than we may have written it.
+  static Result<std::shared_ptr<const PackedCache>> open(const std::filesystem::path& path,
+                                                         std::uint64_t key);
+  PackedCache(const PackedCache&) = delete;
+  PackedCache& operator=(const PackedCache&) = delete;
+  ~PackedCache();
+
+  std::size_t n_matrices() const { return matrices_.size(); }
+  const PackedBytes& matrix(std::size_t i) const { return matrices_[i]; }  // in the order of add()
+  // Of the checkpoint's tensors, as they were when the file was written.
+  const std::map<std::string, std::uint64_t>& digests() const { return digests_; }
+  std::uint64_t size_bytes() const { return map_.size(); }
+
+ private:
+  PackedCache() = default;
+  Result<void> read(const std::filesystem::path& path, std::uint64_t key);
+
+  std::span<const std::byte> map_;
+  std::vector<PackedBytes> matrices_;
+  std::map<std::string, std::uint64_t> digests_;
+};
+
+// Collects matrices while they are packed and writes them when all are. Borrows their memory, which
+// must be the host's.
+class PackedCacheWriter {
+ public:
+  void add(const Linear& linear);
+  std::uint64_t size_bytes() const { return size_bytes_; }
+  // Whole or not at all, and over whatever was there. kIo: with the system's reason.
+  Result<void> write(const std::filesystem::path& path,
+                     std::uint64_t key,
+                     const std::map<std::string, std::uint64_t>& digests) const;
+
+ private:
+  std::vector<std::span<const std::byte>> buffers_;  // three of each matrix
+  std::uint64_t size_bytes_ = 0;
+};
+
+}  // namespace foretoken

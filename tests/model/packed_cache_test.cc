@@ -1,0 +1,239 @@
+// Packed weights that are kept for the next load: the same model with them and without, whatever
+// became of the file.
+#include "common/model/packed_cache.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/model/init_random.h"
+#include "common/model/load_model.h"
+#include "tests/model/cpu_backend.h"
+#include "tests/model/runner.h"
+#include "tests/support/temp_folder.h"
+
+namespace foretoken {
+namespace {
+
+using test::Runner;
+using test::TempFolder;
+using testing::AnyOf;
+using testing::HasSubstr;
+using Outcome = PackedCacheReport::Outcome;
+
+class PackedCacheTest : public testing::Test {
+ protected:
+  PackedCacheTest() : backend_(make_backend({.n_threads = 2})) {
+    recipe_.config = tiny_config(Family::kLlama);
+    write_random_model(model(), recipe_);
+  }
+
+  std::filesystem::path model() const { return folder_ / "model"; }
+  std::filesystem::path cache() const { return folder_ / "cache"; }
+
+  struct Loaded {
+    std::vector<std::vector<float>> logits;
+    Fingerprint fingerprint = 0;
+    std::string weight_types;
+    std::vector<PackedCacheReport> reports;
+
+    bool is_same(const Loaded& other) const {
+      return logits == other.logits && fingerprint == other.fingerprint &&
+             weight_types == other.weight_types;
+    }
+    Outcome outcome() const { return reports.back().outcome; }
+  };
+
+  Loaded load(LoadOptions options = {}) {
+    Loaded loaded;
+    options.on_packed_cache = [&](const PackedCacheReport& report) {
+      loaded.reports.push_back(report);
+    };
+    const auto model = load_model(this->model(), *backend_, options);
+    const std::vector<TokenId> tokens{1, 5, 9, 2, 7, 3, 30, 11};
+    loaded.logits = Runner(*model, *backend_).run(tokens, 64);
+    loaded.fingerprint = model->fingerprint();
+    loaded.weight_types = model->config().weight_types;
+    return loaded;
+  }
+  LoadOptions keeping(WeightDType dtype = WeightDType::kAuto) const {
+    return {.dtype = dtype, .packed_cache = {.folder = cache(), .build = "1", .least_bytes = 0}};
+  }
+
+  std::vector<std::filesystem::path> kept() const {
+    std::vector<std::filesystem::path> files;
+    if (!std::filesystem::exists(cache())) return files;
+    for (const auto& entry : std::filesystem::directory_iterator(cache()))
+      files.push_back(entry.path());
+    return files;
+  }
+  static std::string contents(const std::filesystem::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  static void overwrite(const std::filesystem::path& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  }
+
+  TempFolder folder_;
+  RandomModelRecipe recipe_;
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_F(PackedCacheTest, TheNextLoadUsesItAndIsTheSameModel) {
+  for (const Family family : {Family::kLlama, Family::kQwen2, Family::kQwen3}) {
+    recipe_.config = tiny_config(family);
+    write_random_model(model(), recipe_);
+    for (const WeightDType dtype : {WeightDType::kAuto, WeightDType::kF32, WeightDType::kBf16,
+                                    WeightDType::kF16, WeightDType::kI8, WeightDType::kI4}) {
+      const Loaded plain = load({.dtype = dtype});
+      EXPECT_TRUE(plain.reports.empty()) << "nobody asked for it";
+      const Loaded first = load(keeping(dtype)), second = load(keeping(dtype));
+      ASSERT_EQ(1u, first.reports.size());
+      ASSERT_EQ(1u, second.reports.size());
+      EXPECT_EQ(Outcome::kWritten, first.outcome());
+      EXPECT_EQ(Outcome::kUsed, second.outcome());
+      EXPECT_EQ(first.reports[0].file, second.reports[0].file);
+      EXPECT_TRUE(first.is_same(plain));
+      EXPECT_TRUE(second.is_same(plain));
+    }
+  }
+  EXPECT_EQ(6u, kept().size()) << "one for each type, the last family's over those before";
+}
+
+TEST_F(PackedCacheTest, EachInstructionSetHasItsOwn) {
+  std::size_t n_files = 0;
+  for (const CpuIsa isa : test::kVectorPaths) {
+    auto backend = test::backend_for(isa);
+    if (backend == nullptr) continue;
+    backend_ = std::move(backend);
+    const Loaded first = load(keeping()), second = load(keeping());
+    EXPECT_EQ(Outcome::kWritten, first.outcome());
+    EXPECT_EQ(Outcome::kUsed, second.outcome());
+    EXPECT_TRUE(first.is_same(second));
+    ++n_files;
+  }
+  EXPECT_EQ(n_files, kept().size());
+}
+
+TEST_F(PackedCacheTest, OtherWeightsOfTheSameSizeAreNotTakenForThese) {
+  load(keeping());
+  recipe_.seed = 2;
+  write_random_model(model(), recipe_);
+  const Loaded plain = load(), after = load(keeping());
+  ASSERT_EQ(1u, after.reports.size());
+  EXPECT_EQ(Outcome::kWritten, after.outcome());
+  EXPECT_TRUE(after.is_same(plain));
+  EXPECT_EQ(1u, kept().size()) << "the stale one is gone";
+  EXPECT_EQ(Outcome::kUsed, load(keeping()).outcome());
+}
+
+// The size and the time that programs can set are those of before.
+TEST_F(PackedCacheTest, AByteThatChangedInPlaceIsSeenThoughTheTimeOfTheFileWasSetBack) {
+  load(keeping());
+  const auto file = model() / "model.safetensors";
+  const auto time = std::filesystem::last_write_time(file);
+  {
+    std::fstream out(file, std::ios::binary | std::ios::in | std::ios::out);
+    out.seekp(-2, std::ios::end);
+    out.put('\1');
+  }
+  std::filesystem::last_write_time(file, time);
+  const Loaded plain = load(), after = load(keeping());
+  EXPECT_EQ(Outcome::kWritten, after.outcome());
+  EXPECT_TRUE(after.is_same(plain));
+}
+
+TEST_F(PackedCacheTest, AnotherBuildPacksAgain) {
+  load(keeping());
+  LoadOptions newer = keeping();
+  newer.packed_cache.build = "2";
+  EXPECT_EQ(Outcome::kWritten, load(newer).outcome());
+  EXPECT_EQ(Outcome::kUsed, load(newer).outcome());
+}
+
+TEST_F(PackedCacheTest, ADamagedFileIsLeftAsideAndWrittenAnew) {
+  const Loaded first = load(keeping(WeightDType::kI8));
+  const auto file = kept().at(0);
+  const std::string good = contents(file);
+  std::vector<std::string> bad;
+  // In the header, the table, the first matrix and another one; what fills up pages does not count.
+  for (const std::size_t at :
+       {std::size_t{40}, std::size_t{48}, std::size_t{56}, std::size_t{64}, std::size_t{72},
+        std::size_t{200}, good.find("\x80\x80"), good.find_first_not_of('\0', good.size() / 2)}) {
+    std::string changed = good;
+    changed[at] = static_cast<char>(changed[at] ^ 0x40);
+    bad.push_back(changed);
+  }
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{63}, std::size_t{64}, good.size() / 3, good.size() - 4096})
+    bad.push_back(good.substr(0, size));
+  for (const std::string& bytes : bad) {
+    overwrite(file, bytes);
+    const Loaded after = load(keeping(WeightDType::kI8));
+    ASSERT_EQ(2u, after.reports.size());
+    EXPECT_EQ(Outcome::kFailed, after.reports[0].outcome);
+    EXPECT_THAT(after.reports[0].problem,
+                AnyOf(HasSubstr("is damaged"), HasSubstr("is cut short")));
+    EXPECT_EQ(Outcome::kWritten, after.reports[1].outcome);
+    EXPECT_TRUE(after.is_same(first));
+    EXPECT_EQ(good, contents(file));
+  }
+}
+
+TEST_F(PackedCacheTest, AFileThatOthersMayWriteIsNotUsed) {
+  const Loaded first = load(keeping());
+  const auto file = kept().at(0);
+  ASSERT_EQ(0, ::chmod(file.c_str(), 0666));
+  const Loaded open = load(keeping());
+  ASSERT_EQ(2u, open.reports.size());
+  EXPECT_THAT(open.reports[0].problem, HasSubstr("only this user can write"));
+  EXPECT_TRUE(open.is_same(first));
+  EXPECT_EQ(Outcome::kUsed, load(keeping()).outcome()) << "its own is in its place";
+  std::filesystem::rename(file, folder_ / "elsewhere");
+  std::filesystem::create_symlink(folder_ / "elsewhere", file);
+  EXPECT_EQ(Outcome::kFailed, load(keeping()).reports[0].outcome);
+  EXPECT_FALSE(std::filesystem::is_symlink(file));
+}
+
+TEST_F(PackedCacheTest, WhereItCannotBeWrittenTheModelIsLoadedAllTheSame) {
+  LoadOptions options = keeping();
+  options.packed_cache.folder = folder_.write("a file", "") / "cache";
+  const Loaded loaded = load(options);
+  EXPECT_EQ(Outcome::kFailed, loaded.outcome());
+  EXPECT_THAT(loaded.reports.back().problem, HasSubstr("a file/cache"));
+  EXPECT_TRUE(loaded.is_same(load()));
+}
+
+TEST_F(PackedCacheTest, SmallWeightsAreNotKept) {
+  LoadOptions options = keeping();
+  options.packed_cache.least_bytes = 1u << 30;
+  EXPECT_TRUE(load(options).reports.empty());
+  EXPECT_TRUE(kept().empty());
+}
+
+TEST_F(PackedCacheTest, ABackendTakesNoBytesOfAnotherSize) {
+  const std::vector<float> values(64 * 32, 1.0f);
+  const std::vector<LinearSource> sources{{.data = values.data(), .n_out = 64, .n_in = 32}};
+  const Linear packed = backend_->pack(sources);
+  const std::span<const std::byte> all(packed.weights.as<const std::byte>(),
+                                       packed.weights.size_bytes());
+  const auto keeper = std::make_shared<int>();
+  EXPECT_TRUE(backend_->adopt(sources, Stacking::kRows, {.weights = all}, keeper).has_value());
+  EXPECT_FALSE(
+      backend_->adopt(sources, Stacking::kRows, {.weights = all.first(all.size() - 64)}, keeper));
+  EXPECT_FALSE(backend_->adopt(sources, Stacking::kRows, {.weights = all, .scales = all.first(256)},
+                               keeper));
+  EXPECT_FALSE(
+      backend_->adopt(sources, Stacking::kRows, {.weights = all, .bias = all.first(256)}, keeper));
+  EXPECT_EQ(1, keeper.use_count()) << "what was refused is not held";
+}
+
+}  // namespace
+}  // namespace foretoken
