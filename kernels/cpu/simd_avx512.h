@@ -173,7 +173,13 @@ struct DotI8 : GroupSums {
     __builtin_memcpy(&four, p, sizeof four);
     return _mm512_set1_epi32(four);
   }
-  FT_INLINE Acc mac(Acc c, W w, A a) { return _mm512_dpbusd_epi32(c, w, a); }
+  // The compiler may not see through a sum: it would keep the sums of a group in memory, and write
+  // each at every step.
+  FT_INLINE Acc mac(Acc c, W w, A a) {
+    Acc sum = _mm512_dpbusd_epi32(c, w, a);
+    asm("" : "+v"(sum));
+    return sum;
+  }
 };
 
 #else
@@ -226,7 +232,11 @@ struct DotI8 : GroupSums {
     __builtin_memcpy(&two, p + 4 * part, sizeof two);
     return _mm512_set1_epi32(two);
   }
-  FT_INLINE Acc mac(Acc c, W w, A a) { return _mm512_add_epi32(c, _mm512_madd_epi16(w, a)); }
+  FT_INLINE Acc mac(Acc c, W w, A a) {  // as with VNNI
+    Acc sum = _mm512_add_epi32(c, _mm512_madd_epi16(w, a));
+    asm("" : "+v"(sum));
+    return sum;
+  }
 };
 
 #endif
