@@ -10,6 +10,7 @@ namespace {
 
 using namespace cpu;
 constexpr int kProbeChains = 5;  // of two registers each; sixteen hold them and their operands
+constexpr int kProbeColumns = 1;
 
 // The order matters.
 // clang-format off

@@ -10,6 +10,7 @@ namespace {
 
 using namespace cpu;
 constexpr int kProbeChains = 20;
+constexpr int kProbeColumns = 4;
 
 // The order matters.
 // clang-format off

@@ -34,21 +34,26 @@ FT_INLINE void keep(const typename Dot::Acc& acc, float* sums) {
 }
 
 // Operands come from memory the compiler cannot see into and may have changed in every round, each
-// chain has its own activation and its own start, and every output is kept: else the compiler works
-// out once what is equal, and drops the half of a sum that is not read.
+// chain has its own pair of operands and its own start, and every output is kept: else the compiler
+// works out once what is equal, and drops the half of a sum that is not read. As in a tile, chains
+// that are neighbours share an activation: a load for each product would be the limit.
 template <class Dot, int kChains>
 double peak(std::int64_t n, double operations) {
-  alignas(64) std::byte weights[64], activations[kChains][16];
+  static_assert(kChains % kProbeColumns == 0);
+  alignas(64) std::byte weights[kProbeColumns][64], activations[kChains][16];
   alignas(64) float sums[kChains][Dot::kOutputs];
-  for (int i = 0; i < 64; ++i) weights[i] = static_cast<std::byte>(i % 2 == 1 ? 0x3e : 0x10);
+  for (auto& column : weights)
+    for (int i = 0; i < 64; ++i) column[i] = static_cast<std::byte>(i % 2 == 1 ? 0x3e : 0x10);
   for (int i = 0; i < kChains; ++i) {
-    for (int k = 0; k < 16; ++k) activations[i][k] = weights[k];
+    for (int k = 0; k < 16; ++k) activations[i][k] = weights[0][k];
     for (int k = 0; k < Dot::kOutputs; ++k) sums[i][k] = static_cast<float>(i);
   }
   asm volatile("" : : "r"(weights), "r"(sums) : "memory");
-  typename Dot::W w[Dot::kParts];
+  typename Dot::W w[Dot::kParts][kProbeColumns];
 #pragma GCC unroll 2
-  for (int part = 0; part < Dot::kParts; ++part) w[part] = Dot::weights(weights, part);
+  for (int part = 0; part < Dot::kParts; ++part)
+#pragma GCC unroll 4
+    for (int b = 0; b < kProbeColumns; ++b) w[part][b] = Dot::weights(weights[b], part);
   typename Dot::Acc acc[kChains];
 #pragma GCC unroll 24
   for (int i = 0; i < kChains; ++i) acc[i] = sums_from<Dot>(sums[i]);
@@ -58,7 +63,8 @@ double peak(std::int64_t n, double operations) {
     for (int part = 0; part < Dot::kParts; ++part)
 #pragma GCC unroll 24
       for (int i = 0; i < kChains; ++i)
-        acc[i] = Dot::mac(acc[i], w[part], Dot::activation(activations[i], part));
+        acc[i] = Dot::mac(acc[i], w[part][i % kProbeColumns],
+                          Dot::activation(activations[i / kProbeColumns], part));
   }
 #pragma GCC unroll 24
   for (int i = 0; i < kChains; ++i) keep<Dot>(acc[i], sums[i]);

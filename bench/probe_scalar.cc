@@ -8,6 +8,7 @@ namespace {
 
 using namespace cpu;
 constexpr int kProbeChains = 2;
+constexpr int kProbeColumns = 1;
 
 void plain_noise_words(std::uint32_t, const NoiseKey&, std::uint32_t*) {}
 

@@ -13,6 +13,10 @@
 template <int kGroup>
 inline constexpr int kInt4Unit = kGroup < kGroupValues ? kGroup : kGroupValues;
 
+// As kStreamAhead, which is one unit here: a tile asks for a unit's lines in bursts, column by
+// column.
+inline constexpr std::int64_t kInt4Ahead = 2 * kStreamAhead;
+
 // Lines that a tile asks for while it is at part `part` of `n_parts` of a unit, of `n_lines` in
 // all.
 template <bool kNear>
@@ -53,7 +57,7 @@ void int4_tile(const TileArgs& given) {
       group[r] = *reinterpret_cast<const RowGroup*>(groups + r * args.a_stride);
     for (int column = 0; column < kColumns; ++column) {
       if constexpr (kPrefetch == Prefetch::kStream)
-        ask_for_part<true>(w + kStreamAhead, column, kColumns, kUnitLines);
+        ask_for_part<true>(w + kInt4Ahead, column, kColumns, kUnitLines);
       if constexpr (kLinesAhead > 0) ask_for_part<false>(ahead, column, kColumns, kLinesAhead);
       typename Dot::Acc acc[kRows];
 #pragma GCC unroll 8
