@@ -60,6 +60,7 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
 CpuBackend::CpuBackend(const Isa& isa, int n_threads, bool pin, int sharers, Record record)
     : isa_(isa),
       team_(n_threads, pin),
+      team_size_(n_threads),
       sharers_(static_cast<std::size_t>(std::max(1, sharers))),
       record_(record) {}
 
@@ -68,8 +69,24 @@ std::string CpuBackend::numerics() const {
 }
 
 std::string CpuBackend::description() const {
-  return "cpu, " + std::to_string(team_.size()) + (team_.size() == 1 ? " thread, " : " threads, ") +
-         isa_.name;
+  return "cpu, " + std::to_string(team_.capacity()) +
+         (team_.capacity() == 1 ? " thread, " : " threads, ") + isa_.name;
+}
+
+// A pass without logits has no lm_head(): it is not counted.
+void CpuBackend::begin_pass(std::int32_t n_rows) {
+  if (team_.capacity() == 1) return;
+  team_.set_size(team_size_.now());
+  pass_rows_ = n_rows;
+  pass_begin_ = std::chrono::steady_clock::now();
+  team_.take_waited();
+}
+
+void CpuBackend::end_pass() {
+  if (pass_rows_ == 0) return;
+  team_size_.passed(pass_rows_, std::chrono::steady_clock::now() - pass_begin_,
+                    team_.take_waited());
+  pass_rows_ = 0;
 }
 
 std::size_t CpuBackend::free_bytes() const { return free_memory_bytes() / sharers_; }

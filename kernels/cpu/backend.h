@@ -4,6 +4,7 @@
 // members share the work in fixed parts.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/team_size.h"
 #include "kernels/include/backend.h"
 
 namespace foretoken::cpu {
@@ -78,8 +80,16 @@ class CpuBackend final : public Backend {
       call();
   }
 
+  // A pass is what runs from embed() to lm_head(): how long it takes decides how many members take
+  // part.
+  void begin_pass(std::int32_t n_rows);
+  void end_pass();
+
   const Isa& isa_;
   Team team_;
+  TeamSize team_size_;
+  std::int32_t pass_rows_ = 0;  // of the pass that runs; 0: none does
+  std::chrono::steady_clock::time_point pass_begin_{};
   const std::size_t sharers_;  // of the host's memory
   const Record record_;
   MatmulSpace matmul_space_;

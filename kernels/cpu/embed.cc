@@ -42,6 +42,7 @@ void gather_row(const PackedView& view, DType dtype, std::int64_t id, float scal
 void CpuBackend::embed_now(const EmbedArgs& args) {
   contract::check_contents(args);
   const PackedView view(*args.table, isa_);
+  begin_pass(args.n_rows);
   team_.run([&](int member) {
     const Share share = share_of(args.n_rows, member, team_.size());
     for (std::int64_t r = share.begin; r < share.end; ++r)

@@ -22,6 +22,7 @@ void CpuBackend::lm_head_now(const LmHeadArgs& args) {
                     std::copy(c, c + width, args.logits + (first + r) * vocab + column);
                 });
   });
+  end_pass();
 }
 
 }  // namespace foretoken::cpu

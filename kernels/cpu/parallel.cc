@@ -53,7 +53,8 @@ void bind_to_core(int member) {
 
 }  // namespace
 
-Team::Team(int n_threads, bool pin) : n_members_(n_threads) {
+Team::Team(int n_threads, bool pin)
+    : n_members_(n_threads), n_active_(n_threads), n_after_(n_threads), returning_(n_threads) {
   FORETOKEN_CHECK(n_threads >= 1, "a team has at least its caller");
   threads_.reserve(static_cast<std::size_t>(n_threads - 1));
   for (int member = 1; member < n_threads; ++member) {
@@ -65,20 +66,38 @@ Team::Team(int n_threads, bool pin) : n_members_(n_threads) {
 }
 
 Team::~Team() {
+  set_size(n_members_);
   stop_ = true;
   round_.fetch_add(1, std::memory_order_seq_cst);
   round_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
+void Team::set_size(int n) {
+  FORETOKEN_CHECK(n >= 1 && n <= n_members_, "a run has at least the caller");
+  const int before = n_active_;
+  n_after_ = n;
+  returning_.store(n, std::memory_order_seq_cst);
+  if (n < before) run([](int) {});  // the others leave at its end
+  if (n > before) {
+    returning_.notify_all();
+    for (int here = n_returned_.load(); here < n - before; here = n_returned_.load())
+      n_returned_.wait(here);
+    n_returned_.store(0);
+  }
+  n_active_ = n;
+}
+
 void Team::run_erased(Job job, void* context) {
-  if (n_members_ == 1) return job(context, 0);
+  if (n_active_ == 1) return job(context, 0);
   job_ = job;
   context_ = context;
   round_.fetch_add(1, std::memory_order_seq_cst);
   round_.notify_all();
   job(context, 0);
+  const auto begin = std::chrono::steady_clock::now();
   barrier();  // the join
+  waited_ += std::chrono::steady_clock::now() - begin;
 }
 
 void Team::worker(int member) {
@@ -88,15 +107,23 @@ void Team::worker(int member) {
     ++round;
     if (stop_) return;
     job_(context_, member);
+    const bool leaves = member >= n_after_;  // the caller may set it again after the join
     barrier();
+    if (!leaves) continue;
+    for (int size = returning_.load(); member >= size; size = returning_.load())
+      returning_.wait(size);
+    round = round_.load();  // nothing runs until all have come back
+    n_returned_.fetch_add(1);
+    n_returned_.notify_all();
   }
 }
 
 void Team::barrier() {
-  if (n_members_ == 1) return;
+  // Read before this member arrives: after the last has, the caller may set it.
+  const auto n = static_cast<std::uint32_t>(n_active_);
+  if (n == 1) return;
   const std::uint32_t phase = phase_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 ==
-      static_cast<std::uint32_t>(n_members_)) {
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == n) {
     arrived_.store(0, std::memory_order_relaxed);
     phase_.store(phase + 1, std::memory_order_seq_cst);
     phase_.notify_all();

@@ -1,10 +1,12 @@
 // A team of threads for one backend: fork, barriers inside, join. Within a step members wait by
 // spinning, because a step has hundreds of joins; a member that has waited for some tens of
 // microseconds sleeps, because a draft and a target may share the same cores. The caller is member
-// 0. One thread at a time may call run().
+// 0. One thread at a time may call run(). Members may be left out of runs for a while (team_size.h
+// says when): they sleep.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <thread>
@@ -33,7 +35,13 @@ class Team {
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
-  int size() const { return n_members_; }
+  int size() const { return n_active_; }  // of the runs from now on, or of this one
+  int capacity() const { return n_members_; }
+  // Of the runs that follow, members [0, n) take part; 1 to capacity(). Not during a run. Returns
+  // when those who come back are awake.
+  void set_size(int n);
+  // What the caller has waited for others at the end of runs since it last asked.
+  std::chrono::nanoseconds take_waited() { return std::exchange(waited_, {}); }
 
   // Calls body(member) on every member and returns when all have returned.
   template <class Body>
@@ -53,10 +61,16 @@ class Team {
   void worker(int member);
 
   const int n_members_;
+  int n_active_;
   Job job_ = nullptr;
   void* context_ = nullptr;
   bool stop_ = false;
-  alignas(64) std::atomic<std::uint32_t> round_{0};    // raised by run(); workers wait on it
+  std::chrono::nanoseconds waited_{};
+  int n_after_;  // the size after this run: who is beyond it leaves at its end
+  alignas(64) std::atomic<std::uint32_t> round_{0};  // raised by run(); workers wait on it
+  // Those who are left out wait on it instead, so that runs do not wake them.
+  alignas(64) std::atomic<int> returning_;             // members below it come back
+  std::atomic<int> n_returned_{0};                     // of those that set_size() waits for
   alignas(64) std::atomic<std::uint32_t> arrived_{0};  // members at the current barrier
   alignas(64) std::atomic<std::uint32_t> phase_{0};    // raised by the last to arrive
   std::vector<std::thread> threads_;

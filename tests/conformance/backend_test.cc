@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <limits>
 #include <numeric>
+#include <random>
 #include <sstream>
 #include <vector>
 
@@ -259,6 +260,26 @@ TEST(Team, MembersThatFellAsleepComeBack) {
     team.run([&](int) { n_calls.fetch_add(1); });
   }
   EXPECT_EQ(n_calls.load(), 15);
+}
+
+TEST(Team, RunsOfChangingSizesHaveExactlyTheirMembers) {
+  cpu::Team team(4, false);
+  std::mt19937 random(5);
+  for (int i = 0; i < 3000; ++i) {
+    if (random() % 3 == 0) team.set_size(1 + static_cast<int>(random() % 4));
+    const int n = team.size();
+    std::array<int, 4> calls{}, seen{};
+    team.run([&](int member) {
+      ++calls[static_cast<std::size_t>(member)];
+      team.barrier();
+      seen[static_cast<std::size_t>(member)] = std::accumulate(calls.begin(), calls.end(), 0);
+    });
+    for (int member = 0; member < 4; ++member) {
+      ASSERT_EQ(calls[static_cast<std::size_t>(member)], member < n ? 1 : 0);
+      ASSERT_EQ(seen[static_cast<std::size_t>(member)], member < n ? n : 0);
+    }
+  }
+  EXPECT_EQ(team.capacity(), 4);
 }
 
 // One that never ran must end too (or the test hangs), and the next be none the worse.

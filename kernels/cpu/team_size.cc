@@ -1,0 +1,102 @@
+#include "kernels/cpu/team_size.h"
+
+#include <algorithm>
+
+namespace foretoken::cpu {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr auto kWindow = milliseconds(40);          // of passes, in which lost time is counted
+constexpr double kMuchWaited = 0.2;                 // of a window
+constexpr auto kLongestPause = milliseconds(4000);  // between two comparisons
+// Of each size by turns.
+constexpr int kTurns = 6;
+constexpr int kLeastPasses = 2;
+constexpr auto kLeastTime = milliseconds(10);
+constexpr auto kEnoughTime = milliseconds(25);  // also of one pass
+// A comparison takes at most so small a share of all passes.
+constexpr int kPauseOfComparison = 8;
+// The other size must be so much faster: what a comparison cannot tell apart stays as it is.
+constexpr double kFaster = 1.05;
+
+// Passes of rows that cost about the same are compared with one another.
+std::int32_t kind_of(std::int32_t n_rows) {
+  std::int32_t kind = n_rows;
+  if (n_rows > 8)
+    for (kind = 16; kind < n_rows; kind *= 2) continue;
+  return kind;
+}
+
+}  // namespace
+
+void TeamSize::passed(std::int32_t n_rows,
+                      std::chrono::nanoseconds time,
+                      std::chrono::nanoseconds waited) {
+  if (most_ == 1) return;
+  if (is_comparing())
+    compare(kind_of(n_rows), time);
+  else
+    watch(time, waited);
+}
+
+void TeamSize::watch(Time time, Time waited) {
+  until_next_ -= std::min(until_next_, time);
+  window_ += time;
+  window_waited_ += waited;
+  if (window_ < kWindow) return;
+  const bool loses = window_waited_ > window_ * kMuchWaited;
+  window_ = window_waited_ = Time{};
+  if (until_next_ > Time{}) return;
+  if (loses && size_ > 1)
+    compare_with(size_ - step_);
+  else if (size_ < most_)
+    compare_with(size_ + 1);
+}
+
+void TeamSize::compare_with(int other) {
+  other_ = other;
+  other_turn_ = true;
+  turns_ = 0;
+  turn_ = {};
+  compared_.clear();
+  compared_time_ = {};
+}
+
+void TeamSize::compare(std::int32_t n_rows, Time time) {
+  Passes& passes = compared_[n_rows][other_turn_ ? 1 : 0];
+  ++passes.n;
+  passes.time += time;
+  ++turn_.n;
+  turn_.time += time;
+  compared_time_ += time;
+  const bool is_enough =
+      turn_.time >= kEnoughTime || (turn_.n >= kLeastPasses && turn_.time >= kLeastTime);
+  if (!is_enough) return;
+  turn_ = {};
+  other_turn_ = !other_turn_;
+  if (++turns_ == kTurns) decide();
+}
+
+// Of each kind of pass as many with one size as with the other.
+void TeamSize::decide() {
+  double own = 0, other = 0;
+  for (const auto& [kind, both] : compared_) {
+    const double n = std::min(both[0].n, both[1].n);
+    if (n == 0) continue;
+    own += n * static_cast<double>(both[0].time.count()) / both[0].n;
+    other += n * static_cast<double>(both[1].time.count()) / both[1].n;
+  }
+  const bool changes = own > other * kFaster;
+  // What was found twice in a row is asked for less often.
+  pause_ = changes ? kFirstPause : std::min<Time>(2 * pause_, kLongestPause);
+  until_next_ = std::max<Time>(pause_, kPauseOfComparison * compared_time_);
+  // Where several are late, without one of them the others gain nothing yet.
+  if (other_ < size_) step_ = !changes && size_ - 2 * step_ >= 1 ? 2 * step_ : 1;
+  if (changes) size_ = other_;
+  step_ = std::min(step_, std::max(1, size_ - 1));
+  other_ = 0;
+  other_turn_ = false;
+}
+
+}  // namespace foretoken::cpu
