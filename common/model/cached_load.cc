@@ -1,6 +1,8 @@
 #include "common/model/cached_load.h"
 
+#include <chrono>
 #include <cstdio>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -28,41 +30,53 @@ CachedLoad::CachedLoad(const std::filesystem::path& folder,
 LoadedWeights CachedLoad::load() const {
   if (const auto cache = open()) {
     try {
-      LoadedWeights loaded = load_with(cache);
+      WeightLoader loader(config_, checkpoint_, backend_, options_, cache);
+      LoadedWeights loaded = load_with(loader);
       report({.outcome = PackedCacheReport::Outcome::kUsed,
               .file = file_,
               .size_bytes = cache->size_bytes()});
       return loaded;
     } catch (const CacheDoesNotFit&) {
-      report_failure(file_.string() + ": does not fit the model");
+      report_problem(PackedCacheReport::Outcome::kNotUsed, "it does not fit the checkpoint");
     }
   }
-  return load_with(nullptr);
+  WeightLoader loader(config_, checkpoint_, backend_, options_, nullptr);
+  LoadedWeights loaded = load_with(loader);
+  if (!file_.empty() && loaded.weights.n_bytes >= options_.packed_cache.least_bytes) keep(loader);
+  return loaded;
 }
 
-// One for each folder, type, layout and rank: a newer one takes the place of what is stale.
-std::filesystem::path CachedLoad::file_of(const std::filesystem::path& folder) const {
-  const auto whole = std::filesystem::weakly_canonical(folder);
+// What decides the bytes, besides the contents of the checkpoint and the program.
+Digest CachedLoad::kind() const {
   const RankOf who = rank_of(options_.ranks);
-  const std::uint64_t name = Digest()
-                                 .add(whole.string())
-                                 .add(static_cast<std::uint64_t>(options_.dtype))
-                                 .add(backend_.packed_layout())
-                                 .add(static_cast<std::uint64_t>(who.rank))
-                                 .add(static_cast<std::uint64_t>(who.n_ranks))
-                                 .value();
+  Digest digest;
+  digest.add(static_cast<std::uint64_t>(options_.dtype))
+      .add(backend_.packed_layout())
+      .add(static_cast<std::uint64_t>(who.rank))
+      .add(static_cast<std::uint64_t>(who.n_ranks))
+      // An eight-bit cache has scales of the checkpoint, whose digests count.
+      .add(static_cast<std::uint64_t>(options_.kv_dtype == DType::kF8E4M3));
+  return digest;
+}
+
+// One for each folder and kind: a newer one takes the place of what is stale.
+std::filesystem::path CachedLoad::file_of(const std::filesystem::path& folder) const {
+  std::error_code unknown;
+  auto whole = std::filesystem::weakly_canonical(folder, unknown);
+  if (unknown) whole = folder;
+  const std::uint64_t name = kind().add(whole.string()).add(options_.packed_cache.host).value();
   char digits[17];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(name));
   return options_.packed_cache.folder / (whole.filename().string() + "-" + digits + ".packed");
 }
 
 std::uint64_t CachedLoad::key() const {
-  Digest digest;
+  Digest digest = kind();
   add_config(config_, digest);
-  digest.add(kConversions).add(options_.packed_cache.build).add(checkpoint_.identity());
-  // An eight-bit cache has scales of the checkpoint, whose digests count.
-  digest.add(static_cast<std::uint64_t>(options_.kv_dtype == DType::kF8E4M3));
-  return digest.value();
+  return digest.add(kConversions)
+      .add(options_.packed_cache.build)
+      .add(checkpoint_.identity())
+      .value();
 }
 
 std::shared_ptr<const PackedCache> CachedLoad::open() const {
@@ -76,46 +90,51 @@ std::shared_ptr<const PackedCache> CachedLoad::open() const {
   // A stale file is what an update leaves behind; it is about to be written again.
   const ErrorCode code = opened.error().code;
   if (code != ErrorCode::kNotFound && code != ErrorCode::kIncompatible)
-    report_failure(opened.error().message);
+    report_problem(PackedCacheReport::Outcome::kNotUsed, opened.error().message);
   return nullptr;
 }
 
-LoadedWeights CachedLoad::load_with(std::shared_ptr<const PackedCache> cache) const {
-  const bool is_cached = cache != nullptr;
-  WeightLoader loader(config_, checkpoint_, backend_, options_, std::move(cache));
+LoadedWeights CachedLoad::load_with(WeightLoader& loader) const {
   LoadedWeights loaded{.weights = loader.load(),
                        .weight_types = loader.weight_types(),
                        .dtype = loader.dtype(),
                        .fingerprint = loader.fingerprint()};
   checkpoint_.check_unchanged();
-  if (!is_cached) keep(loader, loaded.weights.n_bytes);
   return loaded;
 }
 
 // Whether it can be kept or not, the model is loaded.
-void CachedLoad::keep(const WeightLoader& loader, std::uint64_t weight_bytes) const {
-  if (file_.empty() || weight_bytes < options_.packed_cache.least_bytes) return;
+void CachedLoad::keep(const WeightLoader& loader) const {
   const std::uint64_t size = loader.packed().size_bytes();
+  if (const auto problem = why_not_kept(size))
+    return report_problem(PackedCacheReport::Outcome::kNotWritten, *problem);
+  const auto written = loader.packed().write(file_, key_, loader.digests(), [this] {
+    if (options_.on_progress) options_.on_progress(1, 1);
+  });
+  if (!written.ok())
+    return report_problem(PackedCacheReport::Outcome::kNotWritten, written.error().message);
+  report({.outcome = PackedCacheReport::Outcome::kWritten, .file = file_, .size_bytes = size});
+}
+
+std::optional<std::string> CachedLoad::why_not_kept(std::uint64_t size) const {
+  const auto age = std::chrono::system_clock::now().time_since_epoch() -
+                   std::chrono::nanoseconds(checkpoint_.changed_ns());
+  if (age < options_.packed_cache.least_age)
+    return "the checkpoint has just been written; the next start will keep them";
   std::error_code unknown;
   std::filesystem::create_directories(file_.parent_path(), unknown);
   const auto space = std::filesystem::space(file_.parent_path(), unknown);
-  if (!unknown && space.available / 2 < size)
-    return report_failure(file_.string() + ": not written: " + std::to_string(size >> 20) +
-                          " MiB would be more than half of the free " +
-                          std::to_string(space.available >> 20));
-  if (auto written = loader.packed().write(file_, key_, loader.digests()); !written.ok())
-    return report_failure(written.error().message);
-  report({.outcome = PackedCacheReport::Outcome::kWritten, .file = file_, .size_bytes = size});
+  if (unknown || space.available / 2 >= size) return std::nullopt;
+  return std::to_string(size >> 20) + " MiB would be more than half of the " +
+         std::to_string(space.available >> 20) + " MiB that are free";
 }
 
 void CachedLoad::report(const PackedCacheReport& what) const {
   if (options_.on_packed_cache) options_.on_packed_cache(what);
 }
 
-void CachedLoad::report_failure(std::string problem) const {
-  report({.outcome = PackedCacheReport::Outcome::kFailed,
-          .file = file_,
-          .problem = std::move(problem)});
+void CachedLoad::report_problem(PackedCacheReport::Outcome outcome, std::string problem) const {
+  report({.outcome = outcome, .file = file_, .problem = std::move(problem)});
 }
 
 }  // namespace foretoken

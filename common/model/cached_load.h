@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/model/config.h"
 #include "common/model/decoder.h"
+#include "common/model/digest.h"
 #include "common/model/load_model.h"
 #include "common/model/packed_cache.h"
 #include "common/model/safetensors.h"
@@ -36,13 +38,15 @@ class CachedLoad {
   LoadedWeights load() const;
 
  private:
+  Digest kind() const;
   std::filesystem::path file_of(const std::filesystem::path& folder) const;
   std::uint64_t key() const;
   std::shared_ptr<const PackedCache> open() const;
-  LoadedWeights load_with(std::shared_ptr<const PackedCache> cache) const;
-  void keep(const WeightLoader& loader, std::uint64_t weight_bytes) const;
+  LoadedWeights load_with(WeightLoader& loader) const;
+  void keep(const WeightLoader& loader) const;
+  std::optional<std::string> why_not_kept(std::uint64_t size) const;
   void report(const PackedCacheReport& what) const;
-  void report_failure(std::string problem) const;
+  void report_problem(PackedCacheReport::Outcome outcome, std::string problem) const;
 
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;

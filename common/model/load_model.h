@@ -4,6 +4,7 @@
 // thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -35,12 +36,21 @@ std::optional<DType> kv_dtype_from_name(std::string_view name);
 struct PackedCacheOptions {
   std::filesystem::path folder;  // empty: they are not kept, and kept ones are not used
   std::string build;             // of this program: another one packs again
+  std::string host;              // hosts that share the folder keep files of their own
   std::uint64_t least_bytes = std::uint64_t{64} << 20;  // of weights: less is packed soon enough
+  // A checkpoint that changed later than this before now may change once more within one tick of
+  // the file system's clock, unseen: its weights are not kept yet.
+  std::chrono::milliseconds least_age = std::chrono::seconds(2);
 };
 
-// What became of it: a file that was used, or written, or a sentence with what stood in the way.
+// What became of it: a file that was used, or written, or a sentence that says why it was not.
 struct PackedCacheReport {
-  enum class Outcome : std::uint8_t { kUsed, kWritten, kFailed } outcome = Outcome::kUsed;
+  enum class Outcome : std::uint8_t {
+    kUsed,
+    kWritten,
+    kNotUsed,
+    kNotWritten
+  } outcome = Outcome::kUsed;
   std::filesystem::path file;
   std::uint64_t size_bytes = 0;
   std::string problem;

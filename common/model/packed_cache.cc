@@ -98,8 +98,11 @@ std::vector<std::uint64_t> digests_of(std::span<const std::span<const std::byte>
       digests[i] = digest_bytes(buffers[i]);
   };
   std::vector<std::jthread> helpers;
-  for (unsigned i = 1; i < std::min(4u, std::thread::hardware_concurrency()); ++i)
-    helpers.emplace_back(work);
+  try {
+    for (unsigned i = 1; i < std::min(4u, std::thread::hardware_concurrency()); ++i)
+      helpers.emplace_back(work);
+  } catch (const std::system_error&) {  // the system gives no more threads: fewer do it too
+  }
   work();
   helpers.clear();  // joins
   return digests;
@@ -109,7 +112,7 @@ std::vector<std::uint64_t> digests_of(std::span<const std::span<const std::byte>
 const std::byte* map_file(int fd, std::uint64_t size) {
   void* map = ::mmap(nullptr, static_cast<std::size_t>(size), PROT_READ, MAP_SHARED, fd, 0);
   if (map == MAP_FAILED) return nullptr;
-  // Wishes: where they are refused, pages are small and come one by one.
+  // Hints: without them pages are small and are read one by one.
   (void)::madvise(map, static_cast<std::size_t>(size), MADV_HUGEPAGE);
 #ifdef MADV_POPULATE_READ
   (void)::madvise(map, static_cast<std::size_t>(size), MADV_POPULATE_READ);
@@ -135,76 +138,83 @@ struct File {
   int fd = -1;
 };
 
+// Only this user or root may have written it.
+bool is_ours(const struct stat& status) {
+  return (status.st_uid == ::geteuid() || status.st_uid == 0) &&
+         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// A sentence where others than this user and root may have put or changed the file.
+std::string who_else_may_write(const std::filesystem::path& path, const struct stat& status) {
+  if (!S_ISREG(status.st_mode) || !is_ours(status))
+    return "is not a regular file that only this user can write";
+  struct stat folder {};
+  if (::stat(path.parent_path().c_str(), &folder) == 0 && is_ours(folder)) return {};
+  return "lies in a folder that others than this user can write to";
+}
+
 }  // namespace
 
-PackedCache::~PackedCache() {
-  if (map_.data() != nullptr) ::munmap(const_cast<std::byte*>(map_.data()), map_.size());
-}
+PackedCache::~PackedCache() { ::munmap(const_cast<std::byte*>(map_.data()), map_.size()); }
 
 Result<std::shared_ptr<const PackedCache>> PackedCache::open(const std::filesystem::path& path,
                                                              std::uint64_t key) {
-  const std::shared_ptr<PackedCache> cache(new PackedCache);
-  if (auto good = cache->read(path, key); !good.ok()) return good.error();
+  const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+  if (file.fd < 0 && errno == ENOENT) return error_of(ErrorCode::kNotFound, path, "is not there");
+  struct stat status {};
+  if (file.fd < 0 || ::fstat(file.fd, &status) != 0) return system_error(path, "cannot open");
+  if (const auto problem = who_else_may_write(path, status); !problem.empty())
+    return error_of(ErrorCode::kIo, path, problem);
+
+  // A stale file is not read: it may be large, and on a disk.
+  Header header;
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (::pread(file.fd, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header))
+    return error_of(ErrorCode::kMalformed, path, "is cut short");
+  if (header.magic != kMagic || header.format != kFormat || header.key != key)
+    return error_of(ErrorCode::kIncompatible, path, "is of other weights or another build");
+
+  const std::byte* map = map_file(file.fd, size);
+  if (map == nullptr) return system_error(path, "cannot map");
+  const std::shared_ptr<PackedCache> cache(new PackedCache({map, static_cast<std::size_t>(size)}));
+  if (!cache->read_table(header.n_buffers, header.n_digests, header.table_bytes,
+                         header.table_digest))
+    return error_of(ErrorCode::kMalformed, path, "is damaged: its digest differs");
   return std::shared_ptr<const PackedCache>(cache);
 }
 
-Result<void> PackedCache::read(const std::filesystem::path& path, std::uint64_t key) {
-  const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
-  if (file.fd < 0 && errno == ENOENT) return error_of(ErrorCode::kNotFound, path, "is not there");
-  if (file.fd < 0) return system_error(path, "cannot open");
-  struct stat status {};
-  if (::fstat(file.fd, &status) != 0) return system_error(path, "cannot stat");
-  // Weights decide every text: they come from nobody but us.
-  if (!S_ISREG(status.st_mode) || (status.st_uid != ::geteuid() && status.st_uid != 0) ||
-      (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return error_of(ErrorCode::kIo, path,
-                    "is not a regular file that only this user can write; it is not used");
-  const auto size = static_cast<std::uint64_t>(status.st_size);
-  Header header;
-  if (size < sizeof header) return error_of(ErrorCode::kMalformed, path, "is cut short");
-  const std::byte* map = map_file(file.fd, size);
-  if (map == nullptr) return system_error(path, "cannot map");
-  map_ = {map, static_cast<std::size_t>(size)};
-
-  std::memcpy(&header, map, sizeof header);
-  if (header.magic != kMagic || header.format != kFormat)
-    return error_of(ErrorCode::kIncompatible, path, "is of another format");
-  if (header.key != key)
-    return error_of(ErrorCode::kIncompatible, path, "is of other weights or another build");
-  const auto damaged = [&] {
-    return error_of(ErrorCode::kMalformed, path, "is damaged: its digest differs");
-  };
-  if (header.table_bytes > kMostTableBytes || header.table_bytes > size - sizeof header)
-    return damaged();
-  const auto table = map_.subspan(sizeof header, static_cast<std::size_t>(header.table_bytes));
-  if (digest_bytes(table) != header.table_digest ||
-      header.n_buffers > header.table_bytes / sizeof(BufferEntry) ||
-      header.n_buffers % kBuffersOfMatrix != 0)
-    return damaged();
-
+bool PackedCache::read_table(std::uint64_t n_buffers,
+                             std::uint64_t n_digests,
+                             std::uint64_t table_bytes,
+                             std::uint64_t table_digest) {
+  const std::uint64_t size = map_.size();
+  if (table_bytes > kMostTableBytes || table_bytes > size - sizeof(Header)) return false;
+  const auto table = map_.subspan(sizeof(Header), static_cast<std::size_t>(table_bytes));
+  if (digest_bytes(table) != table_digest || n_buffers > table_bytes / sizeof(BufferEntry) ||
+      n_buffers % kBuffersOfMatrix != 0)
+    return false;
   Cursor cursor(table);
   std::vector<std::span<const std::byte>> buffers;
   std::vector<std::uint64_t> expected;
-  for (std::uint64_t i = 0; i < header.n_buffers; ++i) {
+  for (std::uint64_t i = 0; i < n_buffers; ++i) {
     BufferEntry entry;
     if (!cursor.take(entry) || entry.begin > size || entry.size > size - entry.begin ||
         entry.begin % kPage != 0)
-      return damaged();
+      return false;
     buffers.push_back(
         map_.subspan(static_cast<std::size_t>(entry.begin), static_cast<std::size_t>(entry.size)));
     expected.push_back(entry.digest);
   }
-  for (std::uint64_t i = 0; i < header.n_digests; ++i) {
+  for (std::uint64_t i = 0; i < n_digests; ++i) {
     std::uint64_t digest = 0, length = 0;
     std::string name;
-    if (!cursor.take(digest) || !cursor.take(length) || !cursor.take(name, length))
-      return damaged();
+    if (!cursor.take(digest) || !cursor.take(length) || !cursor.take(name, length)) return false;
     digests_[std::move(name)] = digest;
   }
-  if (!cursor.is_at_end() || digests_of(buffers) != expected) return damaged();
+  if (!cursor.is_at_end() || digests_of(buffers) != expected) return false;
   for (std::size_t i = 0; i < buffers.size(); i += kBuffersOfMatrix)
     matrices_.push_back({buffers[i], buffers[i + 1], buffers[i + 2]});
-  return {};
+  return true;
 }
 
 void PackedCacheWriter::add(const Linear& linear) {
@@ -214,9 +224,8 @@ void PackedCacheWriter::add(const Linear& linear) {
   }
 }
 
-Result<void> PackedCacheWriter::write(const std::filesystem::path& path,
-                                      std::uint64_t key,
-                                      const std::map<std::string, std::uint64_t>& digests) const {
+std::string PackedCacheWriter::front(std::uint64_t key,
+                                     const std::map<std::string, std::uint64_t>& digests) const {
   std::string names;
   for (const auto& [name, digest] : digests) {
     append(names, digest);
@@ -224,40 +233,54 @@ Result<void> PackedCacheWriter::write(const std::filesystem::path& path,
     names += name;
   }
   const std::vector<std::uint64_t> contents = digests_of(buffers_);
-  const std::uint64_t table_bytes = buffers_.size() * sizeof(BufferEntry) + names.size();
-  std::string front;
-  std::uint64_t at = page_after(sizeof(Header) + table_bytes);
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    append(front, BufferEntry{at, buffers_[i].size(), contents[i]});
-    at += page_after(buffers_[i].size());
-  }
-  front += names;
   Header header;
   header.key = key;
   header.n_buffers = buffers_.size();
   header.n_digests = digests.size();
-  header.table_bytes = table_bytes;
-  header.table_digest = digest_bytes(std::as_bytes(std::span(front)));
-  front.insert(0, reinterpret_cast<const char*>(&header), sizeof header);
+  header.table_bytes = buffers_.size() * sizeof(BufferEntry) + names.size();
+  std::string table;
+  std::uint64_t at = page_after(sizeof header + header.table_bytes);
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    append(table, BufferEntry{at, buffers_[i].size(), contents[i]});
+    at += page_after(buffers_[i].size());
+  }
+  table += names;
+  header.table_digest = digest_bytes(std::as_bytes(std::span(table)));
+  std::string front;
+  append(front, header);
+  front += table;
   front.resize(static_cast<std::size_t>(page_after(front.size())));
+  return front;
+}
 
-  // Several processes may write at once: each has a file of its own until it is whole.
+Result<void> PackedCacheWriter::write(const std::filesystem::path& path,
+                                      std::uint64_t key,
+                                      const std::map<std::string, std::uint64_t>& digests,
+                                      const std::function<void()>& on_piece) const {
   std::error_code ignored;
   std::filesystem::create_directories(path.parent_path(), ignored);
-  std::string unfinished = path.string() + ".XXXXXX";
-  const File file{::mkostemp(unfinished.data(), O_CLOEXEC)};  // for this user alone
-  if (file.fd < 0) return system_error(path, "cannot create");
+  // It has no name until it is whole: what interrupts the writing leaves nothing behind.
+  const File file{::open(path.parent_path().c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)};
+  if (file.fd < 0) return system_error(path, "cannot create a file beside it");
   const std::array<std::byte, kPage> zeros{};
-  bool is_good = write_all(file.fd, std::as_bytes(std::span(front)));
+  const std::string begin = front(key, digests);
+  if (!write_all(file.fd, std::as_bytes(std::span(begin))))
+    return system_error(path, "cannot write");
   for (const auto buffer : buffers_) {
     const auto rest = static_cast<std::size_t>(page_after(buffer.size()) - buffer.size());
-    is_good =
-        is_good && write_all(file.fd, buffer) && write_all(file.fd, std::span(zeros).first(rest));
+    if (!write_all(file.fd, buffer) || !write_all(file.fd, std::span(zeros).first(rest)))
+      return system_error(path, "cannot write");
+    on_piece();
   }
-  if (is_good && ::rename(unfinished.c_str(), path.c_str()) == 0) return {};
-  const Error error = system_error(path, "cannot write");
-  ::unlink(unfinished.c_str());
-  return error;
+  // A name that no other process uses, and then the right one: a link cannot take the place of a
+  // file.
+  const std::string open_file = "/proc/self/fd/" + std::to_string(file.fd);
+  const std::string passing = path.string() + "." + std::to_string(::getpid());
+  ::unlink(passing.c_str());
+  if (::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, passing.c_str(), AT_SYMLINK_FOLLOW) != 0 ||
+      ::rename(passing.c_str(), path.c_str()) != 0)
+    return system_error(path, "cannot name");
+  return {};
 }
 
 }  // namespace foretoken

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -38,8 +39,12 @@ class PackedCache {
   std::uint64_t size_bytes() const { return map_.size(); }
 
  private:
-  PackedCache() = default;
-  Result<void> read(const std::filesystem::path& path, std::uint64_t key);
+  explicit PackedCache(std::span<const std::byte> map) : map_(map) {}
+  // False: it is damaged.
+  bool read_table(std::uint64_t n_buffers,
+                  std::uint64_t n_digests,
+                  std::uint64_t table_bytes,
+                  std::uint64_t table_digest);
 
   std::span<const std::byte> map_;
   std::vector<PackedBytes> matrices_;
@@ -52,12 +57,17 @@ class PackedCacheWriter {
  public:
   void add(const Linear& linear);
   std::uint64_t size_bytes() const { return size_bytes_; }
-  // Whole or not at all, and over whatever was there. kIo: with the system's reason.
+  // Whole or not at all, and over whatever was there; an interrupted one leaves nothing. Calls
+  // `on_piece` after each buffer. kIo: with the system's reason.
   Result<void> write(const std::filesystem::path& path,
                      std::uint64_t key,
-                     const std::map<std::string, std::uint64_t>& digests) const;
+                     const std::map<std::string, std::uint64_t>& digests,
+                     const std::function<void()>& on_piece) const;
 
  private:
+  // What stands before the buffers.
+  std::string front(std::uint64_t key, const std::map<std::string, std::uint64_t>& digests) const;
+
   std::vector<std::span<const std::byte>> buffers_;  // three of each matrix
   std::uint64_t size_bytes_ = 0;
 };

@@ -86,6 +86,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
   modified_ns_ = in_ns(file.status.st_mtim);
   changed_ns_ = in_ns(file.status.st_ctim);
   inode_ = file.status.st_ino;
+  device_ = file.status.st_dev;
   if (file_bytes_ < 8) {
     fail(ErrorCode::kMalformed, path,
          "has " + std::to_string(file_bytes_) +
@@ -131,7 +132,8 @@ SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
       data_begin_(other.data_begin_),
       modified_ns_(other.modified_ns_),
       changed_ns_(other.changed_ns_),
-      inode_(other.inode_) {}
+      inode_(other.inode_),
+      device_(other.device_) {}
 
 SafetensorsFile::~SafetensorsFile() {
   if (map_ != nullptr) ::munmap(map_, file_bytes_);
@@ -152,13 +154,14 @@ void SafetensorsFile::release(const TensorInfo& tensor) const noexcept {
 void SafetensorsFile::check_unchanged() const {
   struct stat now {};
   if (::fstat(fd_, &now) != 0) fail_errno(path_, "cannot stat");
-  if (static_cast<std::uint64_t>(now.st_size) != file_bytes_ || in_ns(now.st_mtim) != modified_ns_)
+  if (static_cast<std::uint64_t>(now.st_size) != file_bytes_ ||
+      in_ns(now.st_mtim) != modified_ns_ || in_ns(now.st_ctim) != changed_ns_)
     fail(ErrorCode::kIo, path_, "changed while it was being read; load it again");
 }
 
 std::string SafetensorsFile::identity() const {
   std::string text = path_.filename().string();
-  for (const auto number : {static_cast<std::int64_t>(inode_),
+  for (const auto number : {static_cast<std::int64_t>(device_), static_cast<std::int64_t>(inode_),
                             static_cast<std::int64_t>(file_bytes_), modified_ns_, changed_ns_})
     text += " " + std::to_string(number);
   return text + "\n";
@@ -168,6 +171,12 @@ std::string Checkpoint::identity() const {
   std::string text;
   for (const auto& file : files_) text += file->identity();
   return text;
+}
+
+std::int64_t Checkpoint::changed_ns() const {
+  std::int64_t last = 0;
+  for (const auto& file : files_) last = std::max(last, file->changed_ns());
+  return last;
 }
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {

@@ -94,6 +94,7 @@ class SafetensorsFile {
   // Names these contents on this host, without reading them: file, size and times of the last
   // change. A program cannot set the time at which an inode changed.
   std::string identity() const;
+  std::int64_t changed_ns() const { return changed_ns_; }  // since 1970
 
  private:
   std::filesystem::path path_;
@@ -105,6 +106,7 @@ class SafetensorsFile {
   std::int64_t modified_ns_ = 0;
   std::int64_t changed_ns_ = 0;
   std::uint64_t inode_ = 0;
+  std::uint64_t device_ = 0;
 };
 
 // All tensors of a folder: model.safetensors, or the files of model.safetensors.index.json.
@@ -127,7 +129,8 @@ class Checkpoint {
   Tensor at(std::string_view name) const;  // must exist
   std::uint64_t total_bytes() const;
   std::size_t n_files() const { return files_.size(); }
-  std::string identity() const;  // of all files
+  std::string identity() const;     // of all files
+  std::int64_t changed_ns() const;  // of the one that changed last
   void check_unchanged() const;
 
  private:

@@ -95,8 +95,17 @@ Checkpoint::Tensor WeightLoader::read(const std::string& name) {
   return tensor;
 }
 
+// With packed weights this is what is still read of the checkpoint: it must be what it was. A
+// digest of 0 is another rank's.
+void WeightLoader::check_as_kept(const Checkpoint::Tensor& tensor) const {
+  if (cache_ == nullptr) return;
+  const std::uint64_t kept = digests_.at(tensor.info->name);
+  if (kept != 0 && kept != digest_bytes(tensor.bytes)) throw CacheDoesNotFit{};
+}
+
 std::vector<float> WeightLoader::read_floats(const std::string& name) {
   const Checkpoint::Tensor tensor = read(name);
+  check_as_kept(tensor);
   std::vector<float> values(tensor.info->n_elements());
   widen(*dtype_of(tensor.info->type), tensor.bytes, values);
   return values;
@@ -264,7 +273,7 @@ Buffer WeightLoader::kv_scales() {
   if (!all.problems.empty())
     throw FatalError(ErrorCode::kMalformed,
                      all.problems.front() + "; any other kv_cache.dtype does without");
-  for (const std::string& name : all.tensors) read(name);
+  for (const std::string& name : all.tensors) check_as_kept(read(name));
   const Range heads = kv_heads_of(config_, who_);
   std::vector<float> own;
   for (auto at = all.values.begin(); at != all.values.end(); at += config_.n_kv_heads)

@@ -29,7 +29,7 @@ void add_config(const ModelConfig& config, Digest& digest);
 
 RankOf rank_of(const Collective* ranks);
 
-// The packed matrices of a file are not those of this checkpoint, though its key says so.
+// What a file keeps is not of this checkpoint, though its key says so.
 struct CacheDoesNotFit {};
 
 // Reads tensors, notes the digest of each, and hands this rank's slices of them to the backend in
@@ -53,6 +53,7 @@ class WeightLoader {
 
  private:
   Checkpoint::Tensor read(const std::string& name);
+  void check_as_kept(const Checkpoint::Tensor& tensor) const;
   std::vector<float> read_floats(const std::string& name);
   std::vector<float> read_scales(const std::string& name);
   Buffer vector(const std::string& name);

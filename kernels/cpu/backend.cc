@@ -76,9 +76,9 @@ std::string CpuBackend::description() const {
 // A pass without logits has no lm_head(): it is not counted.
 void CpuBackend::begin_pass(std::int32_t n_rows) {
   if (team_.capacity() == 1) return;
-  team_.set_size(team_size_.now());
   pass_rows_ = n_rows;
   pass_begin_ = std::chrono::steady_clock::now();
+  team_.set_size(team_size_.now());
   team_.take_waited();
 }
 

@@ -1,5 +1,6 @@
 // Weights from a checkpoint's rows into panels. Done once at load, by the whole team; the member
-// that packs a panel is the one that will read it, so its memory is near.
+// that packs a panel is the one that reads it later, while all take part, so its memory is near.
+// The pages of a mapped file are where they were written or first read.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -173,7 +173,7 @@ struct DotI8 : GroupSums {
     __builtin_memcpy(&four, p, sizeof four);
     return _mm512_set1_epi32(four);
   }
-  // The compiler may not see through a sum: it would keep the sums of a group in memory, and write
+  // Hides the sum from the optimiser, which else keeps the sums of a group in memory and writes
   // each at every step.
   FT_INLINE Acc mac(Acc c, W w, A a) {
     Acc sum = _mm512_dpbusd_epi32(c, w, a);

@@ -48,10 +48,11 @@ void TeamSize::watch(Time time, Time waited) {
   const bool loses = window_waited_ > window_ * kMuchWaited;
   window_ = window_waited_ = Time{};
   if (until_next_ > Time{}) return;
-  if (loses && size_ > 1)
-    compare_with(size_ - step_);
-  else if (size_ < most_)
-    compare_with(size_ + 1);
+  const bool may_be_less = loses && size_ > 1;
+  const bool asks_for_more = size_ < most_ && (!may_be_less || asked_for_less_);
+  if (!asks_for_more && !may_be_less) return;
+  asked_for_less_ = !asks_for_more;
+  compare_with(asks_for_more ? size_ + 1 : size_ - step_);
 }
 
 void TeamSize::compare_with(int other) {

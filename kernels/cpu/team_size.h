@@ -3,7 +3,9 @@
 // services interrupt the team for a moment. So when much time is lost at joins, passes with one
 // member less are compared with passes of all, by turns, and the faster size stays. Where that
 // gains nothing, two less are tried, then four. A size below the full one is compared with the next
-// larger one again and again. No bit depends on it. Pure: it is told times and reads no clock.
+// larger one again and again. No bit depends on it. Those who
+// are left out are the last members, which is all the same unless threads are bound to cores; the
+// caller always takes part. Pure: it is told times and reads no clock.
 #pragma once
 
 #include <array>
@@ -43,7 +45,8 @@ class TeamSize {
   Time window_{}, window_waited_{};
   Time until_next_{};  // passes of so much time before a comparison
   Time pause_ = kFirstPause;
-  int step_ = 1;  // how many less are tried next
+  int step_ = 1;                 // how many less are tried next
+  bool asked_for_less_ = false;  // by the last comparison: where both are possible they take turns
   // While it compares.
   int other_ = 0;  // the other size; 0: it does not
   bool other_turn_ = false;

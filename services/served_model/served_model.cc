@@ -35,16 +35,19 @@ std::shared_ptr<Constraints> constraints_of(const Tokenizer& tokenizer, std::int
 
 void log_packed_cache(const PackedCacheReport& report) {
   const auto mib = report.size_bytes >> 20;
+  const auto file = report.file.string();
   switch (report.outcome) {
     case PackedCacheReport::Outcome::kUsed:
       return log_info("packed weights of an earlier start are used",
-                      {{"file", report.file.string()}, {"mib", mib}});
+                      {{"file", file}, {"mib", mib}});
     case PackedCacheReport::Outcome::kWritten:
-      return log_info("packed weights are kept for the next start (model.packed_cache)",
-                      {{"file", report.file.string()}, {"mib", mib}});
-    case PackedCacheReport::Outcome::kFailed:
-      return log_warning("packed weights are not kept or not used (model.packed_cache)",
-                         {{"problem", report.problem}});
+      return log_info("packed weights are kept for the next start", {{"file", file}, {"mib", mib}});
+    case PackedCacheReport::Outcome::kNotUsed:
+      return log_warning("packed weights of an earlier start are not used",
+                         {{"file", file}, {"reason", report.problem}});
+    case PackedCacheReport::Outcome::kNotWritten:
+      return log_warning("packed weights are not kept for the next start (model.packed_cache)",
+                         {{"file", file}, {"reason", report.problem}});
   }
 }
 
@@ -88,13 +91,18 @@ int serve_model(const ModelPlan& plan,
       runtime.progress("loading the " + plan.role + ", " +
                        std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
     };
-  loading.on_packed_cache = log_packed_cache;
+  std::uint64_t mapped_bytes = 0;  // pages of a file, which the system counts as free
+  loading.on_packed_cache = [&](const PackedCacheReport& report) {
+    if (report.outcome == PackedCacheReport::Outcome::kUsed) mapped_bytes = report.size_bytes;
+    log_packed_cache(report);
+  };
   const auto model = load_model(plan.folder, *backend, loading);
   if (n_ranks > 1 && is_first)
     log_info("rank sums", {{"ranks", n_ranks}, {"rank_sums", model->rank_sums()}});
   if (is_first && !model->config().kv_scales.empty())
     log_info("KV scales of the checkpoint", {{"kv_scales", model->config().kv_scales}});
-  const std::uint64_t free_bytes = least_of(*ranks, backend->free_bytes());
+  const std::uint64_t free_here = backend->free_bytes();
+  const std::uint64_t free_bytes = least_of(*ranks, free_here - std::min(free_here, mapped_bytes));
   const Duration patience = std::chrono::milliseconds(compute.rank_deadline_ms);
   if (!is_first) {
     follow(*model, *backend, patience);
@@ -148,7 +156,9 @@ LoadOptions load_options(const Config& config, const ComputeSection& compute) {
   return {.dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto),
           .kv_dtype = kv_dtype_from_name(config.kv_cache.dtype),
           .max_rows = static_cast<std::int32_t>(config.limits.max_batch_rows),
-          .packed_cache = {.folder = packed_cache_folder(config.model), .build = build_text()},
+          .packed_cache = {.folder = packed_cache_folder(config.model),
+                           .build = build_text(),
+                           .host = host_name()},
           .rank_tier = rank_tier_from_name(compute.rank_sums).value_or(RankTier::kAuto)};
 }
 

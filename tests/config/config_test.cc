@@ -663,6 +663,45 @@ TEST_F(ConfigTest, ManyTablesNumbersAndTimesSideBySideAreNotNested) {
   EXPECT_THAT(load(tables + list).errors, ElementsAre(HasSubstr("a.b must be a boolean")));
 }
 
+// A variable of the process, and what it was before.
+class WithVariable {
+ public:
+  WithVariable(const char* name, const char* value) : name_(name) {
+    if (const char* before = ::getenv(name)) before_ = before;
+    if (value == nullptr)
+      ::unsetenv(name);
+    else
+      ::setenv(name, value, 1);
+  }
+  ~WithVariable() {
+    if (before_)
+      ::setenv(name_, before_->c_str(), 1);
+    else
+      ::unsetenv(name_);
+  }
+  WithVariable(const WithVariable&) = delete;
+  WithVariable& operator=(const WithVariable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+TEST_F(ConfigTest, PackedWeightsAreKeptInTheUsersCacheFolder) {
+  const ModelSection model;
+  const WithVariable home("HOME", nullptr), xdg("XDG_CACHE_HOME", nullptr),
+      service("CACHE_DIRECTORY", nullptr);
+  EXPECT_EQ(packed_cache_folder(model), "");
+  const WithVariable own("HOME", "/home/a");
+  EXPECT_EQ(packed_cache_folder(model), "/home/a/.cache/foretoken");
+  const WithVariable cache("XDG_CACHE_HOME", "/cache");
+  EXPECT_EQ(packed_cache_folder(model), "/cache/foretoken");
+  const WithVariable unit("CACHE_DIRECTORY", "/var/cache/foretoken:/var/cache/other");
+  EXPECT_EQ(packed_cache_folder(model), "/var/cache/foretoken");
+  EXPECT_EQ(packed_cache_folder({.packed_cache = "/srv/packed"}), "/srv/packed");
+  EXPECT_EQ(packed_cache_folder({.packed_cache = "off"}), "");
+}
+
 TEST_F(ConfigTest, ResolvesEndpoints) {
   BusSection bus;
   bus.runtime_dir = folder_.string();

@@ -1,4 +1,4 @@
-// How many members take part, on machines that are told in words: what a pass takes with so many
+// How many members take part, on simulated machines: what a pass takes with so many
 // members, and how much of it is waiting.
 #include "kernels/cpu/team_size.h"
 
@@ -110,6 +110,23 @@ TEST(TeamSize, TwoOfManyAreLeftOutWhereTwoCoresAreBusy) {
   run(size, 8, seconds(10), two_loops);
   EXPECT_EQ(6, size.now());
   run(size, 8, seconds(20), quiet(milliseconds(4), 8));
+  EXPECT_EQ(8, size.now());
+}
+
+// A draft interrupts the team all the time; the loop ends.
+TEST(TeamSize, ItComesBackThoughMuchIsLostForAnotherReason) {
+  TeamSize size(8);
+  const auto interrupted = [](const Machine& machine) -> Machine {
+    return [=](int members, std::int32_t n_rows) {
+      Pass pass = machine(members, n_rows);
+      pass.waited += pass.time * 3 / 10;
+      pass.time += pass.time * 3 / 10;
+      return pass;
+    };
+  };
+  run(size, 8, seconds(10), interrupted(beside_a_loop(8, milliseconds(4))));
+  EXPECT_EQ(7, size.now());
+  run(size, 8, seconds(40), interrupted(quiet(milliseconds(4), 8)));
   EXPECT_EQ(8, size.now());
 }
 

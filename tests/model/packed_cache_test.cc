@@ -6,12 +6,17 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "common/model/digest.h"
 #include "common/model/init_random.h"
 #include "common/model/load_model.h"
 #include "tests/model/cpu_backend.h"
@@ -63,7 +68,11 @@ class PackedCacheTest : public testing::Test {
     return loaded;
   }
   LoadOptions keeping(WeightDType dtype = WeightDType::kAuto) const {
-    return {.dtype = dtype, .packed_cache = {.folder = cache(), .build = "1", .least_bytes = 0}};
+    return {.dtype = dtype,
+            .packed_cache = {.folder = cache(),
+                             .build = "1",
+                             .least_bytes = 0,
+                             .least_age = std::chrono::milliseconds(0)}};
   }
 
   std::vector<std::filesystem::path> kept() const {
@@ -139,6 +148,7 @@ TEST_F(PackedCacheTest, AByteThatChangedInPlaceIsSeenThoughTheTimeOfTheFileWasSe
   load(keeping());
   const auto file = model() / "model.safetensors";
   const auto time = std::filesystem::last_write_time(file);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));  // a tick of coarse clocks and more
   {
     std::fstream out(file, std::ios::binary | std::ios::in | std::ios::out);
     out.seekp(-2, std::ios::end);
@@ -148,6 +158,84 @@ TEST_F(PackedCacheTest, AByteThatChangedInPlaceIsSeenThoughTheTimeOfTheFileWasSe
   const Loaded plain = load(), after = load(keeping());
   EXPECT_EQ(Outcome::kWritten, after.outcome());
   EXPECT_TRUE(after.is_same(plain));
+}
+
+// What is still read of the checkpoint is held against its digest, should its identity be a lie.
+TEST_F(PackedCacheTest, ASmallTensorThatIsNotWhatItWasIsNotedAndAllIsPackedAgain) {
+  recipe_.config = tiny_config(Family::kQwen2);
+  write_random_model(model(), recipe_);
+  const Loaded first = load(keeping());
+  const auto file = kept().at(0);
+  const std::string good = contents(file);
+  // The digest in the table is changed, and with it the table's own.
+  std::string changed = good;
+  const auto name = changed.find("model.norm.weight");
+  ASSERT_NE(std::string::npos, name);
+  changed[name - 16] = static_cast<char>(changed[name - 16] ^ 1);
+  std::uint64_t table_bytes = 0;
+  std::memcpy(&table_bytes, changed.data() + 48, sizeof table_bytes);
+  const std::uint64_t digest = digest_bytes(
+      std::as_bytes(std::span(changed)).subspan(64, static_cast<std::size_t>(table_bytes)));
+  std::memcpy(changed.data() + 56, &digest, sizeof digest);
+  overwrite(file, changed);
+  const Loaded after = load(keeping());
+  ASSERT_EQ(2u, after.reports.size());
+  EXPECT_EQ(Outcome::kNotUsed, after.reports[0].outcome);
+  EXPECT_THAT(after.reports[0].problem, HasSubstr("does not fit"));
+  EXPECT_TRUE(after.is_same(first));
+  EXPECT_EQ(good, contents(file));
+}
+
+TEST_F(PackedCacheTest, TheFileOfAnotherTypeIsNotTakenForThis) {
+  load(keeping(WeightDType::kF16));
+  const auto other = kept().at(0);
+  const Loaded plain = load(keeping(WeightDType::kBf16));
+  for (const auto& file : kept())
+    if (file != other)
+      std::filesystem::copy_file(other, file, std::filesystem::copy_options::overwrite_existing);
+  const Loaded after = load(keeping(WeightDType::kBf16));
+  EXPECT_EQ(Outcome::kWritten, after.outcome());
+  EXPECT_TRUE(after.is_same(plain));
+}
+
+TEST_F(PackedCacheTest, FoldersInEightAndFourBitsAreKeptToo) {
+  for (const char* name : {"int8_channel", "int4_group", "int4_channel"}) {
+    std::filesystem::remove_all(model());
+    std::filesystem::copy(
+        std::filesystem::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures/quantized" / name, model(),
+        std::filesystem::copy_options::recursive);
+    const Loaded plain = load(), first = load(keeping()), second = load(keeping());
+    EXPECT_EQ(Outcome::kWritten, first.outcome());
+    EXPECT_EQ(Outcome::kUsed, second.outcome());
+    EXPECT_TRUE(first.is_same(plain));
+    EXPECT_TRUE(second.is_same(plain));
+  }
+}
+
+TEST_F(PackedCacheTest, ACheckpointThatHasJustBeenWrittenIsNotKept) {
+  LoadOptions options = keeping();
+  options.packed_cache.least_age = std::chrono::hours(1);
+  const Loaded loaded = load(options);
+  EXPECT_EQ(Outcome::kNotWritten, loaded.outcome());
+  EXPECT_THAT(loaded.reports[0].problem, HasSubstr("just been written"));
+  EXPECT_TRUE(kept().empty());
+}
+
+TEST_F(PackedCacheTest, HostsThatShareTheFolderKeepFilesOfTheirOwn) {
+  load(keeping());
+  LoadOptions elsewhere = keeping();
+  elsewhere.packed_cache.host = "b";
+  EXPECT_EQ(Outcome::kWritten, load(elsewhere).outcome());
+  EXPECT_EQ(Outcome::kUsed, load(keeping()).outcome());
+  EXPECT_EQ(2u, kept().size());
+}
+
+TEST_F(PackedCacheTest, AFolderThatOthersMayWriteIsNotUsed) {
+  load(keeping());
+  ASSERT_EQ(0, ::chmod(cache().c_str(), 0777));
+  const Loaded after = load(keeping());
+  EXPECT_THAT(after.reports[0].problem, HasSubstr("in a folder"));
+  ASSERT_EQ(0, ::chmod(cache().c_str(), 0700));
 }
 
 TEST_F(PackedCacheTest, AnotherBuildPacksAgain) {
@@ -178,7 +266,7 @@ TEST_F(PackedCacheTest, ADamagedFileIsLeftAsideAndWrittenAnew) {
     overwrite(file, bytes);
     const Loaded after = load(keeping(WeightDType::kI8));
     ASSERT_EQ(2u, after.reports.size());
-    EXPECT_EQ(Outcome::kFailed, after.reports[0].outcome);
+    EXPECT_EQ(Outcome::kNotUsed, after.reports[0].outcome);
     EXPECT_THAT(after.reports[0].problem,
                 AnyOf(HasSubstr("is damaged"), HasSubstr("is cut short")));
     EXPECT_EQ(Outcome::kWritten, after.reports[1].outcome);
@@ -198,7 +286,7 @@ TEST_F(PackedCacheTest, AFileThatOthersMayWriteIsNotUsed) {
   EXPECT_EQ(Outcome::kUsed, load(keeping()).outcome()) << "its own is in its place";
   std::filesystem::rename(file, folder_ / "elsewhere");
   std::filesystem::create_symlink(folder_ / "elsewhere", file);
-  EXPECT_EQ(Outcome::kFailed, load(keeping()).reports[0].outcome);
+  EXPECT_EQ(Outcome::kNotUsed, load(keeping()).reports[0].outcome);
   EXPECT_FALSE(std::filesystem::is_symlink(file));
 }
 
@@ -206,7 +294,7 @@ TEST_F(PackedCacheTest, WhereItCannotBeWrittenTheModelIsLoadedAllTheSame) {
   LoadOptions options = keeping();
   options.packed_cache.folder = folder_.write("a file", "") / "cache";
   const Loaded loaded = load(options);
-  EXPECT_EQ(Outcome::kFailed, loaded.outcome());
+  EXPECT_EQ(Outcome::kNotWritten, loaded.outcome());
   EXPECT_THAT(loaded.reports.back().problem, HasSubstr("a file/cache"));
   EXPECT_TRUE(loaded.is_same(load()));
 }

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -178,6 +181,33 @@ TEST_P(ModelOverRanks, RanksShareTheWeightsAndAgreeOnTheFingerprint) {
     EXPECT_EQ(model.kv_geometry(16).n_kv_heads, std::max(1, GetParam().n_kv_heads / 4));
     EXPECT_EQ(model.ranks()->size(), 4);
   });
+}
+
+// Each rank has a file of its own; where one is lost, that rank alone packs again.
+TEST_P(ModelOverRanks, PackedWeightsThatAreKeptAreThoseOfEachRank) {
+  const test::TempFolder cache;
+  LoadOptions options = options_;
+  options.packed_cache = {.folder = cache.path(),
+                          .build = "1",
+                          .least_bytes = 0,
+                          .least_age = std::chrono::milliseconds(0)};
+  std::atomic<int> n_used{0}, n_written{0};
+  options.on_packed_cache = [&](const PackedCacheReport& report) {
+    n_used += report.outcome == PackedCacheReport::Outcome::kUsed;
+    n_written += report.outcome == PackedCacheReport::Outcome::kWritten;
+  };
+  const Rows plain = logits_over(folder_.path(), 2, tokens_, 16, options_);
+  EXPECT_EQ(logits_over(folder_.path(), 2, tokens_, 16, options), plain);
+  EXPECT_EQ(2, n_written);
+  EXPECT_EQ(logits_over(folder_.path(), 2, tokens_, 16, options), plain);
+  EXPECT_EQ(2, n_used);
+  std::filesystem::remove(std::filesystem::directory_iterator(cache.path())->path());
+  const auto backend = make_backend({.device = "cpu", .n_threads = 1});
+  const Fingerprint whole = load_model(folder_.path(), *backend, options_)->fingerprint();
+  on_ranks(folder_.path(), 2, options,
+           [&](Collective&, Model& model, Backend&) { EXPECT_EQ(model.fingerprint(), whole); });
+  EXPECT_EQ(3, n_used);
+  EXPECT_EQ(3, n_written);
 }
 
 TEST_P(ModelOverRanks, ATooLargeNumberOfRanksIsRefusedOnEachOfThem) {

@@ -1041,6 +1041,19 @@ TEST_F(NewRouter, ARequestThatSaysItsModelOrHasADefaultDoesNotWait) {
   EXPECT_EQ(1u, sent<wire::Encode>().size());
 }
 
+TEST(RouterOptions, KnowTheOnlyModelWhereAllServicesAreOfThisHost) {
+  LoadedConfig loaded;
+  loaded.config.model.name = "m";
+  EXPECT_EQ("m", router_options(loaded, "router-0").rules.only_model);
+  loaded.config.bus.router = "tcp://127.0.0.1:5554";
+  EXPECT_EQ("m", router_options(loaded, "router-0").rules.only_model);
+  loaded.config.bus.router = "tcp://10.1.2.3:5554";
+  EXPECT_EQ("", router_options(loaded, "router-0").rules.only_model);
+  loaded.config.bus.router = "tcp://127.0.0.1:5554";
+  loaded.models = {{"one", loaded.config}, {"two", loaded.config}};
+  EXPECT_EQ("", router_options(loaded, "router-0").rules.only_model);
+}
+
 TEST_F(NewRouter, ARequestForTheOnlyConfiguredModelDoesNotWaitForOthersToRegister) {
   RequestTable of_one{
       RequestRules{.max_requests = 4, .only_model = "m", .registration = seconds(3)}, pool};

@@ -335,6 +335,18 @@ TEST_F(TokenQuestionsTest, AnUnknownModelIsRefusedAndNoTokenizerIsAsked) {
   EXPECT_TRUE(asked<wire::Encode>().has_value());
 }
 
+TEST_F(TokenQuestionsTest, TheOnlyConfiguredModelNeedNotWaitForOthersToRegister) {
+  pool.begin(now, seconds(3));
+  join(kFirst, wire::Role::kTokenizer, "m");
+  join(kLoneTarget, wire::Role::kTarget, "m");
+  TokenQuestions of_another{pool, {.only_model = "n"}};
+  of_another.submit({.socket = 2, .routing = "c"}, kFlow, kAskedId, kOwn, tokenize(), now, out);
+  EXPECT_FALSE(asked<wire::Encode>().has_value());
+  TokenQuestions of_one{pool, {.only_model = "m"}};
+  of_one.submit({.socket = 2, .routing = "c"}, kFlow, kAskedId, kOwn, tokenize(), now, out);
+  EXPECT_TRUE(asked<wire::Encode>().has_value());
+}
+
 TEST_F(TokenQuestionsTest, WithoutANameAndSeveralModelsItIsRefusedWithTheNames) {
   join(kFirst, wire::Role::kTokenizer, "m");
   const auto join_target = [&](WorkerId id, const std::string& model, Fingerprint of_model) {
