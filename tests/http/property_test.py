@@ -2,6 +2,7 @@
 fields are those that docs/reference/http.md lists as honoured. FORETOKEN_TEST_REQUESTS: how many requests."""
 
 import concurrent.futures
+import http.client
 import json
 import os
 import pathlib
@@ -191,18 +192,35 @@ def guessed_by(path, body, how, text):
     return body
 
 
+def error_of(event):
+    """What a reply or an event says went wrong, or None."""
+    error = event.get("error") or (event if event.get("type") == "error" else None)
+    if error is None:
+        return None
+    said = error if isinstance(error, str) else error["message"]
+    return re.sub(r"^prompt entry \d+: ", "", said)  # of several that fail, the first to come is named
+
+
 class Answer:
-    """A reply without ids, times and what guessing did; a stream as the text, log-probabilities and ends that its events add up to."""
+    """A reply without ids, times and what guessing did; a stream as the text, log-probabilities and ends that its events add up to.
+    Of one that fails the error alone: whether answers of the same request have begun by then is a matter of time."""
 
     def __init__(self, status, text):
         self.status = status
-        if text.startswith(("data:", "event:")):
-            events = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
-            self.value = response(events) if events and "response" in events[-1] else joined([without(each) for each in events])
+        is_stream = text.startswith(("data:", "event:"))
+        if not is_stream:
+            events = [json.loads(text)]
         else:
-            self.value = without(json.loads(text))
+            events = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
+        self.error = next(filter(None, map(error_of, events)), None)
+        if self.error is not None or not is_stream:
+            self.value = without(events[0])
+        else:
+            self.value = response(events) if events and "response" in events[-1] else joined([without(each) for each in events])
 
     def key(self):
+        if self.error is not None:
+            return "error", self.error
         return self.status, json.dumps(self.value, sort_keys=True)
 
     def text(self):
@@ -274,18 +292,24 @@ class Property(unittest.TestCase):
         self.system.start_all()
 
     def ask(self, path, body):
-        status, _, text = self.system.http("POST", path, body)
+        try:
+            status, _, text = self.system.http("POST", path, body)
+        except http.client.IncompleteRead as cut:  # the end of a stream after an error in it
+            answer = Answer(200, cut.partial.decode())
+            self.assertIsNotNone(answer.error, f"a stream is cut and names no error: {body}")
+            return answer
         return Answer(status, text)
 
     def differing(self, index, ways):
         """What differs among the answers to request `index`, as a sentence; and the status of all."""
         path, body = draw(random.Random(f"{SEED}/{index}"))
         plain = self.ask(path, guessed_by(path, body, 0, ""))
+        status = plain.status if plain.error is None else 400
         for how in ways(random.Random(index)):
             other = self.ask(path, guessed_by(path, body, how, plain.text()))
             if plain.key() != other.key():
-                return plain.status, f"request {index} to {path} guessed by {how}: {json.dumps(body)}\n{plain.key()}\n{other.key()}"
-        return plain.status, None
+                return status, f"request {index} to {path} guessed by {how}: {json.dumps(body)}\n{plain.key()}\n{other.key()}"
+        return status, None
 
     def run_all(self, indices, ways):
         with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
