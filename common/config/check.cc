@@ -72,6 +72,15 @@ void check_bodies(const EdgeSection& edge, std::vector<std::string>& errors) {
                      ": such a body would never find room");
 }
 
+// A relative one would be another folder for each place a service is started at.
+void check_packed_cache(const ModelInstances& model, std::vector<std::string>& errors) {
+  const std::string& folder = model.config.model.packed_cache;
+  if (folder == "auto" || folder == "off" || folder.starts_with('/')) return;
+  const std::string key = (model.name.empty() ? "model" : "model." + model.name) + ".packed_cache";
+  errors.push_back(key + " is \"" + folder +
+                   "\"; it must be auto, off or the full path of a folder");
+}
+
 void check_metrics_address(const Config& config, std::vector<std::string>& errors) {
   const auto address = host_and_port_in(config.metrics.listen);
   if (address && address->port == config.edge.port && address->host == config.edge.host)
@@ -82,7 +91,10 @@ void check_metrics_address(const Config& config, std::vector<std::string>& error
 }  // namespace
 
 void check_together(const LoadedConfig& loaded, std::vector<std::string>& errors) {
-  for (const auto& model : models_of(loaded)) check_model(model.name, model.config, errors);
+  for (const auto& model : models_of(loaded)) {
+    check_model(model.name, model.config, errors);
+    check_packed_cache(model, errors);
+  }
   check_names(loaded.models, loaded.config.router.default_model, errors);
   const BusSection& bus = loaded.config.bus;
   if (!bus.curve_secret.empty() && bus.curve_peers.empty())

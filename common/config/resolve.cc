@@ -153,8 +153,8 @@ std::string packed_cache_folder(const ModelSection& model) {
   if (model.packed_cache != "auto") return model.packed_cache;
   if (const auto dir = variable("CACHE_DIRECTORY"); !dir.empty())
     return dir.substr(0, dir.find(':'));
-  if (const auto dir = variable("XDG_CACHE_HOME"); !dir.empty()) return dir + "/foretoken";
-  if (const auto home = variable("HOME"); !home.empty()) return home + "/.cache/foretoken";
+  if (const auto dir = variable("XDG_CACHE_HOME"); dir.starts_with('/')) return dir + "/foretoken";
+  if (const auto home = variable("HOME"); home.starts_with('/')) return home + "/.cache/foretoken";
   return {};
 }
 

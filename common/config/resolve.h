@@ -37,7 +37,7 @@ struct DraftSource {
 };
 DraftSource draft_source(const ModelSection& model);  // throws as model_folder does
 // Folder of model.packed_cache; empty: there is none. "auto" is the service manager's cache folder
-// for us, else foretoken in $XDG_CACHE_HOME or ~/.cache, else none.
+// for us, else foretoken in $XDG_CACHE_HOME or ~/.cache where these are full paths, else none.
 std::string packed_cache_folder(const ModelSection& model);
 // What clients call the target: model.name, else the last part of the folder's name.
 std::string served_model_name(const ModelSection& model);

@@ -37,7 +37,7 @@ LoadedWeights CachedLoad::load() const {
               .size_bytes = cache->size_bytes()});
       return loaded;
     } catch (const CacheDoesNotFit&) {
-      report_problem(PackedCacheReport::Outcome::kNotUsed, "it does not fit the checkpoint");
+      report_problem(PackedCacheReport::Outcome::kNotUsed, "does not fit the checkpoint");
     }
   }
   WeightLoader loader(config_, checkpoint_, backend_, options_, nullptr);
@@ -113,7 +113,10 @@ void CachedLoad::keep(const WeightLoader& loader) const {
   });
   if (!written.ok())
     return report_problem(PackedCacheReport::Outcome::kNotWritten, written.error().message);
-  report({.outcome = PackedCacheReport::Outcome::kWritten, .file = file_, .size_bytes = size});
+  std::error_code unknown;
+  report({.outcome = PackedCacheReport::Outcome::kWritten,
+          .file = file_,
+          .size_bytes = std::filesystem::file_size(file_, unknown)});
 }
 
 std::optional<std::string> CachedLoad::why_not_kept(std::uint64_t size) const {

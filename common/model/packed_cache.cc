@@ -50,12 +50,8 @@ struct BufferEntry {
 
 std::uint64_t page_after(std::uint64_t at) { return (at + kPage - 1) / kPage * kPage; }
 
-Error error_of(ErrorCode code, const std::filesystem::path& path, const std::string& what) {
-  return {code, path.string() + ": " + what};
-}
-
-Error system_error(const std::filesystem::path& path, const std::string& what) {
-  return error_of(ErrorCode::kIo, path, what + ": " + std::generic_category().message(errno));
+Error system_error(const std::string& what) {
+  return {ErrorCode::kIo, what + ": " + std::generic_category().message(errno)};
 }
 
 template <class T>
@@ -144,12 +140,10 @@ bool is_ours(const struct stat& status) {
          (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// A sentence where others than this user and root may have put or changed the file.
-std::string who_else_may_write(const std::filesystem::path& path, const struct stat& status) {
-  if (!S_ISREG(status.st_mode) || !is_ours(status))
-    return "is not a regular file that only this user can write";
+// Words where others than this user and root may put another file in its place.
+std::string why_no_folder(const std::filesystem::path& path) {
   struct stat folder {};
-  if (::stat(path.parent_path().c_str(), &folder) == 0 && is_ours(folder)) return {};
+  if (::stat(path.parent_path().c_str(), &folder) != 0 || is_ours(folder)) return {};
   return "lies in a folder that others than this user can write to";
 }
 
@@ -160,26 +154,28 @@ PackedCache::~PackedCache() { ::munmap(const_cast<std::byte*>(map_.data()), map_
 Result<std::shared_ptr<const PackedCache>> PackedCache::open(const std::filesystem::path& path,
                                                              std::uint64_t key) {
   const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
-  if (file.fd < 0 && errno == ENOENT) return error_of(ErrorCode::kNotFound, path, "is not there");
+  if (file.fd < 0 && errno == ENOENT) return Error{ErrorCode::kNotFound, "is not there"};
   struct stat status {};
-  if (file.fd < 0 || ::fstat(file.fd, &status) != 0) return system_error(path, "cannot open");
-  if (const auto problem = who_else_may_write(path, status); !problem.empty())
-    return error_of(ErrorCode::kIo, path, problem);
+  if (file.fd < 0 || ::fstat(file.fd, &status) != 0) return system_error("cannot open");
+  if (!S_ISREG(status.st_mode) || !is_ours(status))
+    return Error{ErrorCode::kIo, "is not a regular file that only this user can write"};
+  if (auto problem = why_no_folder(path); !problem.empty())
+    return Error{ErrorCode::kIo, std::move(problem)};
 
   // A stale file is not read: it may be large, and on a disk.
   Header header;
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (::pread(file.fd, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header))
-    return error_of(ErrorCode::kMalformed, path, "is cut short");
+    return Error{ErrorCode::kMalformed, "is cut short"};
   if (header.magic != kMagic || header.format != kFormat || header.key != key)
-    return error_of(ErrorCode::kIncompatible, path, "is of other weights or another build");
+    return Error{ErrorCode::kIncompatible, "is of other weights or another build"};
 
   const std::byte* map = map_file(file.fd, size);
-  if (map == nullptr) return system_error(path, "cannot map");
+  if (map == nullptr) return system_error("cannot map");
   const std::shared_ptr<PackedCache> cache(new PackedCache({map, static_cast<std::size_t>(size)}));
   if (!cache->read_table(header.n_buffers, header.n_digests, header.table_bytes,
                          header.table_digest))
-    return error_of(ErrorCode::kMalformed, path, "is damaged: its digest differs");
+    return Error{ErrorCode::kMalformed, "is damaged: its digest differs"};
   return std::shared_ptr<const PackedCache>(cache);
 }
 
@@ -259,17 +255,19 @@ Result<void> PackedCacheWriter::write(const std::filesystem::path& path,
                                       const std::function<void()>& on_piece) const {
   std::error_code ignored;
   std::filesystem::create_directories(path.parent_path(), ignored);
+  if (auto problem = why_no_folder(path); !problem.empty())
+    return Error{ErrorCode::kIo, std::move(problem)};
   // It has no name until it is whole: what interrupts the writing leaves nothing behind.
   const File file{::open(path.parent_path().c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)};
-  if (file.fd < 0) return system_error(path, "cannot create a file beside it");
+  if (file.fd < 0) return system_error("cannot create a file beside it");
   const std::array<std::byte, kPage> zeros{};
   const std::string begin = front(key, digests);
   if (!write_all(file.fd, std::as_bytes(std::span(begin))))
-    return system_error(path, "cannot write");
+    return system_error("cannot write");
   for (const auto buffer : buffers_) {
     const auto rest = static_cast<std::size_t>(page_after(buffer.size()) - buffer.size());
     if (!write_all(file.fd, buffer) || !write_all(file.fd, std::span(zeros).first(rest)))
-      return system_error(path, "cannot write");
+      return system_error("cannot write");
     on_piece();
   }
   // A name that no other process uses, and then the right one: a link cannot take the place of a
@@ -277,10 +275,12 @@ Result<void> PackedCacheWriter::write(const std::filesystem::path& path,
   const std::string open_file = "/proc/self/fd/" + std::to_string(file.fd);
   const std::string passing = path.string() + "." + std::to_string(::getpid());
   ::unlink(passing.c_str());
-  if (::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, passing.c_str(), AT_SYMLINK_FOLLOW) != 0 ||
-      ::rename(passing.c_str(), path.c_str()) != 0)
-    return system_error(path, "cannot name");
-  return {};
+  if (::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, passing.c_str(), AT_SYMLINK_FOLLOW) == 0 &&
+      ::rename(passing.c_str(), path.c_str()) == 0)
+    return {};
+  const Error error = system_error("cannot get its name");
+  ::unlink(passing.c_str());
+  return error;
 }
 
 }  // namespace foretoken

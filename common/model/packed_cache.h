@@ -24,7 +24,7 @@ namespace foretoken {
 // A file that was opened, mapped and checked. Its bytes are there as long as it lives.
 class PackedCache {
  public:
-  // kNotFound: there is none. kIncompatible: it is of other weights, or of another build.
+  // Errors are words that follow the path. kNotFound: there is none. kIncompatible: it is of other weights, or of another build.
   // kMalformed: it is damaged. kIo: it cannot be read, or others than we may have written it.
   static Result<std::shared_ptr<const PackedCache>> open(const std::filesystem::path& path,
                                                          std::uint64_t key);

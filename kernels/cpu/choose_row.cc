@@ -21,7 +21,11 @@ void copy_masked(
   const auto id_of = [&](std::int32_t column) { return changes.first_id + column; };
   const auto one = [&](std::int32_t column) {
     const std::uint32_t word = changes.mask[id_of(column) / kWordIds];
-    out[column] = (word >> id_of(column) % kWordIds & 1) != 0 ? in[column] : kLeast;
+    const bool may_follow = (word >> id_of(column) % kWordIds & 1) != 0;
+    if (may_follow)
+      out[column] = in[column];
+    else
+      out[column] = kLeast;
   };
   std::int32_t column = 0;
   while (column < n && id_of(column) % kWordIds != 0) one(column++);

@@ -324,9 +324,9 @@ OrderedJson echoed_tools(const ToolUse& use) {
 }
 
 void read_echo(const OrderedJson& body, const ToolUse& use, ResponsesOptions& options) {
-  const auto said = [&](const char* name, OrderedJson otherwise) -> OrderedJson {
+  const auto said = [&](const char* name, const OrderedJson& otherwise) -> OrderedJson {
     const OrderedJson& value = member(body, name);
-    return value.is_null() ? std::move(otherwise) : value;
+    return value.is_null() ? otherwise : value;
   };
   const OrderedJson& format = member(member(body, "text"), "format");
   options.temperature = said("temperature", 1.0);

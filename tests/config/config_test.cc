@@ -700,6 +700,12 @@ TEST_F(ConfigTest, PackedWeightsAreKeptInTheUsersCacheFolder) {
   EXPECT_EQ(packed_cache_folder(model), "/var/cache/foretoken");
   EXPECT_EQ(packed_cache_folder({.packed_cache = "/srv/packed"}), "/srv/packed");
   EXPECT_EQ(packed_cache_folder({.packed_cache = "off"}), "");
+  const WithVariable not_full("XDG_CACHE_HOME", "cache"), no_unit("CACHE_DIRECTORY", nullptr);
+  EXPECT_EQ(packed_cache_folder(model), "/home/a/.cache/foretoken");
+  for (const char* word : {"OFF", "off ", "~/x", "cache", ""})
+    EXPECT_THAT(load("", {}, {std::string("model.packed_cache=") + word}).errors,
+                ElementsAre(AllOf(HasSubstr("model.packed_cache is \""),
+                                  HasSubstr("auto, off or the full path"))));
 }
 
 TEST_F(ConfigTest, ResolvesEndpoints) {

@@ -13,7 +13,7 @@
 namespace foretoken {
 namespace {
 
-using std::string_view_literals::operator""sv;
+using namespace std::string_view_literals;
 using testing::HasSubstr;
 
 struct GbnfCase {

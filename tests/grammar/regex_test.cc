@@ -14,7 +14,7 @@
 namespace foretoken {
 namespace {
 
-using std::string_view_literals::operator""sv;
+using namespace std::string_view_literals;
 using testing::HasSubstr;
 
 struct RegexCase {

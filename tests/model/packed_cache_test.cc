@@ -234,7 +234,9 @@ TEST_F(PackedCacheTest, AFolderThatOthersMayWriteIsNotUsed) {
   load(keeping());
   ASSERT_EQ(0, ::chmod(cache().c_str(), 0777));
   const Loaded after = load(keeping());
+  ASSERT_EQ(2u, after.reports.size());
   EXPECT_THAT(after.reports[0].problem, HasSubstr("in a folder"));
+  EXPECT_EQ(Outcome::kNotWritten, after.reports[1].outcome);
   ASSERT_EQ(0, ::chmod(cache().c_str(), 0700));
 }
 
@@ -295,7 +297,13 @@ TEST_F(PackedCacheTest, WhereItCannotBeWrittenTheModelIsLoadedAllTheSame) {
   options.packed_cache.folder = folder_.write("a file", "") / "cache";
   const Loaded loaded = load(options);
   EXPECT_EQ(Outcome::kNotWritten, loaded.outcome());
-  EXPECT_THAT(loaded.reports.back().problem, HasSubstr("a file/cache"));
+  EXPECT_THAT(loaded.reports.back().problem, HasSubstr("cannot create"));
+  std::filesystem::create_directories(cache());
+  const auto file = load(keeping()).reports.back().file;
+  std::filesystem::remove(file);
+  std::filesystem::create_directory(file);
+  EXPECT_THAT(load(keeping()).reports.back().problem, HasSubstr("cannot get its name"));
+  EXPECT_EQ(1u, kept().size()) << "what was written is gone";
   EXPECT_TRUE(loaded.is_same(load()));
 }
 
