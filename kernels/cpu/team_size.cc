@@ -7,9 +7,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr auto kWindow = milliseconds(40);          // of passes, in which lost time is counted
-constexpr double kMuchWaited = 0.2;                 // of a window
-constexpr auto kLongestPause = milliseconds(4000);  // between two comparisons
+constexpr auto kWindow = milliseconds(40);  // of passes, in which lost time is counted
+constexpr double kMuchWaited = 0.2;         // of a window
+// Between two comparisons: of all with fewer, and of fewer with more, which are missed when the
+// neighbour has gone.
+constexpr auto kLongestPause = milliseconds(4000);
+constexpr auto kLongestPauseOfFewer = milliseconds(1500);
 // Of each size by turns.
 constexpr int kTurns = 6;
 constexpr int kLeastPasses = 2;
@@ -89,12 +92,13 @@ void TeamSize::decide() {
     other += n * static_cast<double>(both[1].time.count()) / both[1].n;
   }
   const bool changes = own > other * kFaster;
-  // What was found twice in a row is asked for less often.
-  pause_ = changes ? kFirstPause : std::min<Time>(2 * pause_, kLongestPause);
-  until_next_ = std::max<Time>(pause_, kPauseOfComparison * compared_time_);
   // Where several are late, without one of them the others gain nothing yet.
   if (other_ < size_) step_ = !changes && size_ - 2 * step_ >= 1 ? 2 * step_ : 1;
   if (changes) size_ = other_;
+  // What was found twice in a row is asked for less often.
+  const Time longest = size_ == most_ ? kLongestPause : kLongestPauseOfFewer;
+  pause_ = changes ? kFirstPause : std::min<Time>(2 * pause_, longest);
+  until_next_ = std::max<Time>(pause_, kPauseOfComparison * compared_time_);
   step_ = std::min(step_, std::max(1, size_ - 1));
   other_ = 0;
   other_turn_ = false;
