@@ -262,8 +262,7 @@ Result<void> PackedCacheWriter::write(const std::filesystem::path& path,
   if (file.fd < 0) return system_error("cannot create a file beside it");
   const std::array<std::byte, kPage> zeros{};
   const std::string begin = front(key, digests);
-  if (!write_all(file.fd, std::as_bytes(std::span(begin))))
-    return system_error("cannot write");
+  if (!write_all(file.fd, std::as_bytes(std::span(begin)))) return system_error("cannot write");
   for (const auto buffer : buffers_) {
     const auto rest = static_cast<std::size_t>(page_after(buffer.size()) - buffer.size());
     if (!write_all(file.fd, buffer) || !write_all(file.fd, std::span(zeros).first(rest)))

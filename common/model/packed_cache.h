@@ -24,8 +24,9 @@ namespace foretoken {
 // A file that was opened, mapped and checked. Its bytes are there as long as it lives.
 class PackedCache {
  public:
-  // Errors are words that follow the path. kNotFound: there is none. kIncompatible: it is of other weights, or of another build.
-  // kMalformed: it is damaged. kIo: it cannot be read, or others than we may have written it.
+  // Errors are words that follow the path. kNotFound: there is none. kIncompatible: it is of other
+  // weights, or of another build. kMalformed: it is damaged. kIo: it cannot be read, or others than
+  // we may have written it.
   static Result<std::shared_ptr<const PackedCache>> open(const std::filesystem::path& path,
                                                          std::uint64_t key);
   PackedCache(const PackedCache&) = delete;

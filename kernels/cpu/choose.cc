@@ -32,7 +32,7 @@ void finish_row(const Isa& isa,
 // plain maximum, slice by slice: a maximum is exact in any order.
 void CpuBackend::choose_now(const ChooseArgs& args) {
   contract::check_contents(args);
-  choose_spaces_.resize(static_cast<std::size_t>(team_.size()));
+  choose_spaces_.resize(static_cast<std::size_t>(team_.capacity()));
   const auto space_of = [&](int member) -> ChooseSpace& {
     return choose_spaces_[static_cast<std::size_t>(member)];
   };
