@@ -113,7 +113,8 @@ class Page(PageTest):
         self.tab_to(page, ".answer")
         page.keyboard.press("ArrowRight")
         first = page.locator("#token").text_content()
-        self.assertIn("the model's own", first)
+        # The first token is no guess; a guess that came in the same piece may complete its character or word.
+        self.assertRegex(first, "the model's own|some of it guessed")
         self.assertIn("probability", first)
         page.keyboard.press("End")
         self.assertNotEqual(first, page.locator("#token").text_content())
