@@ -72,7 +72,7 @@ void check_bodies(const EdgeSection& edge, std::vector<std::string>& errors) {
                      ": such a body would never find room");
 }
 
-// A relative one would be another folder for each place a service is started at.
+// A relative path would mean another folder for each directory that a service is started in.
 void check_packed_cache(const ModelInstances& model, std::vector<std::string>& errors) {
   const std::string& folder = model.config.model.packed_cache;
   if (folder == "auto" || folder == "off" || folder.starts_with('/')) return;

@@ -43,7 +43,7 @@ struct PackedCacheOptions {
   std::chrono::milliseconds least_age = std::chrono::seconds(2);
 };
 
-// What became of it: a file that was used, or written, or a sentence that says why it was not.
+// The outcome of one load: a file that was used or written, or the reason why not.
 struct PackedCacheReport {
   enum class Outcome : std::uint8_t {
     kUsed,

@@ -85,7 +85,7 @@ class Cursor {
   std::span<const std::byte> left_;
 };
 
-// Digests of many buffers, by a few threads: one alone is slower than the memory.
+// Digests of many buffers, made by a few threads: one alone is slower than the memory.
 std::vector<std::uint64_t> digests_of(std::span<const std::span<const std::byte>> buffers) {
   std::vector<std::uint64_t> digests(buffers.size());
   std::atomic<std::size_t> next{0};
@@ -97,14 +97,14 @@ std::vector<std::uint64_t> digests_of(std::span<const std::span<const std::byte>
   try {
     for (unsigned i = 1; i < std::min(4u, std::thread::hardware_concurrency()); ++i)
       helpers.emplace_back(work);
-  } catch (const std::system_error&) {  // the system gives no more threads: fewer do it too
+  } catch (const std::system_error&) {  // no more threads can be made: go on with fewer
   }
   work();
   helpers.clear();  // joins
   return digests;
 }
 
-// Null where the system refuses it; the reason is in errno then.
+// Null on failure; the reason is in errno.
 const std::byte* map_file(int fd, std::uint64_t size) {
   void* map = ::mmap(nullptr, static_cast<std::size_t>(size), PROT_READ, MAP_SHARED, fd, 0);
   if (map == MAP_FAILED) return nullptr;
@@ -116,6 +116,7 @@ const std::byte* map_file(int fd, std::uint64_t size) {
   return static_cast<const std::byte*>(map);
 }
 
+// False on failure; the reason is in errno.
 bool write_all(int fd, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd, bytes.data(), std::min<std::size_t>(bytes.size(), 64u << 20));
@@ -134,13 +135,13 @@ struct File {
   int fd = -1;
 };
 
-// Only this user or root may have written it.
+// True if only this user or root can have written it.
 bool is_ours(const struct stat& status) {
   return (status.st_uid == ::geteuid() || status.st_uid == 0) &&
          (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// Words where others than this user and root may put another file in its place.
+// A reason if users other than this one and root can replace the file; else empty.
 std::string why_no_folder(const std::filesystem::path& path) {
   struct stat folder {};
   if (::stat(path.parent_path().c_str(), &folder) != 0 || is_ours(folder)) return {};
@@ -269,8 +270,7 @@ Result<void> PackedCacheWriter::write(const std::filesystem::path& path,
       return system_error("cannot write");
     on_piece();
   }
-  // A name that no other process uses, and then the right one: a link cannot take the place of a
-  // file.
+  // First a name that no other process uses, then the final one: linkat() replaces no file.
   const std::string open_file = "/proc/self/fd/" + std::to_string(file.fd);
   const std::string passing = path.string() + "." + std::to_string(::getpid());
   ::unlink(passing.c_str());

@@ -1,8 +1,7 @@
-// Packed weights of an earlier load in a file of their own, which the next load maps instead of
-// reading and packing the checkpoint. The file belongs to one folder, type and rank, and is told
-// from a stale one by a key over all that decides its bytes. What is in it is checked by digests
-// before any of it is used. A file that does not fit, is damaged or is not ours is left aside:
-// packing again is always possible.
+// A file with the packed weights of an earlier load. The next load maps it instead of reading and
+// packing the checkpoint. There is one file for each folder, type, layout, rank and host. It is
+// used only if its key, over all that decides its bytes, is the expected one, and if the digests of
+// its contents are right. Any other file is replaced: the weights are packed again.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +23,9 @@ namespace foretoken {
 // A file that was opened, mapped and checked. Its bytes are there as long as it lives.
 class PackedCache {
  public:
-  // Errors are words that follow the path. kNotFound: there is none. kIncompatible: it is of other
-  // weights, or of another build. kMalformed: it is damaged. kIo: it cannot be read, or others than
-  // we may have written it.
+  // Maps the file and checks all of it. Messages do not name the path. kNotFound: there is none.
+  // kIncompatible: it is of other weights, or of another build. kMalformed: it is damaged. kIo: it
+  // cannot be read, or others than we may have written it.
   static Result<std::shared_ptr<const PackedCache>> open(const std::filesystem::path& path,
                                                          std::uint64_t key);
   PackedCache(const PackedCache&) = delete;

@@ -95,8 +95,8 @@ Checkpoint::Tensor WeightLoader::read(const std::string& name) {
   return tensor;
 }
 
-// With packed weights this is what is still read of the checkpoint: it must be what it was. A
-// digest of 0 is another rank's.
+// With kept packed weights, small tensors are still read from the checkpoint: their contents must
+// be those of the earlier load. A digest of 0 means that another rank has it.
 void WeightLoader::check_as_kept(const Checkpoint::Tensor& tensor) const {
   if (cache_ == nullptr) return;
   const std::uint64_t kept = digests_.at(tensor.info->name);

@@ -9,16 +9,17 @@ using std::chrono::milliseconds;
 
 constexpr auto kWindow = milliseconds(40);  // of passes, in which lost time is counted
 constexpr double kMuchWaited = 0.2;         // of a window
-// Between two comparisons: of all with fewer, and of fewer with more, which are missed when the
-// neighbour has gone.
+// Between two comparisons: at full size, and below it, where members are missed once the neighbour
+// has gone.
 constexpr auto kLongestPause = milliseconds(4000);
 constexpr auto kLongestPauseOfFewer = milliseconds(1500);
-// Of each size by turns.
+// A comparison has so many turns, in which the two sizes alternate. A turn ends after two passes of
+// 10 ms together, or after 25 ms, which may be one pass.
 constexpr int kTurns = 6;
 constexpr int kLeastPasses = 2;
 constexpr auto kLeastTime = milliseconds(10);
-constexpr auto kEnoughTime = milliseconds(25);  // also of one pass
-// A comparison takes at most so small a share of all passes.
+constexpr auto kEnoughTime = milliseconds(25);
+// The pause after a comparison, in times of the comparison.
 constexpr int kPauseOfComparison = 8;
 // The other size must be so much faster: what a comparison cannot tell apart stays as it is.
 constexpr double kFaster = 1.05;
@@ -95,7 +96,7 @@ void TeamSize::decide() {
   // Where several are late, without one of them the others gain nothing yet.
   if (other_ < size_) step_ = !changes && size_ - 2 * step_ >= 1 ? 2 * step_ : 1;
   if (changes) size_ = other_;
-  // What was found twice in a row is asked for less often.
+  // A result that is confirmed is checked less often.
   const Time longest = size_ == most_ ? kLongestPause : kLongestPauseOfFewer;
   pause_ = changes ? kFirstPause : std::min<Time>(2 * pause_, longest);
   until_next_ = std::max<Time>(pause_, kPauseOfComparison * compared_time_);

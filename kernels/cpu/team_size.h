@@ -1,11 +1,11 @@
-// How many members of a team take part. Beside a busy neighbour a member that shares its core is
-// late at every join, and the others wait for it; without it they may be faster, or not, as where
-// services interrupt the team for a moment. So when much time is lost at joins, passes with one
-// member less are compared with passes of all, by turns, and the faster size stays. Where that
-// gains nothing, two less are tried, then four. A size below the full one is compared with the next
-// larger one again and again. No bit depends on it. Those who
-// are left out are the last members, which is all the same unless threads are bound to cores; the
-// caller always takes part. Pure: it is told times and reads no clock.
+// Decides how many members of a team take part in a pass. A member that shares its core with a busy
+// process is late at every join, and the others wait for it. When more than a fifth of the time is
+// spent waiting at joins, passes with one member less are compared with passes of the present size,
+// by turns, and the faster size stays. If one less gains nothing, two less are tried, then four. A
+// size below the full one is compared with the next larger one from time to time. Waiting alone
+// decides nothing: services that interrupt the team for a moment cause it too. Members are left out
+// from the last one on, and the caller always takes part. No bit of a result depends on the size.
+// Pure: times are arguments, no clock is read.
 #pragma once
 
 #include <array>

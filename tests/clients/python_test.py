@@ -14,11 +14,18 @@ from unittest import mock
 import msgpack
 import zmq
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "clients/python"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "clients/python"), str(ROOT / "tests/support")]
 
 import foretoken  # noqa: E402
+from ports import free_port  # noqa: E402
 
 PATIENCE = 30.0  # only a hang reaches it
+
+
+def free_endpoint():
+    """One that no other test and no outgoing connection takes, also while nothing is bound to it for a moment."""
+    return f"tcp://127.0.0.1:{free_port()}"
 
 
 class Double:
@@ -39,6 +46,8 @@ class Double:
                 break
             except zmq.ZMQError:  # the port of the life before is not free yet
                 threading.Event().wait(0.01)
+        else:
+            raise AssertionError(f"{self.endpoint} is not free")
         self.endpoint = self.socket.getsockopt(zmq.LAST_ENDPOINT).decode()
 
     def die_and_come_back(self):
@@ -72,9 +81,9 @@ def final(request, text, tokens=()):
 
 
 @contextlib.contextmanager
-def played(script, endpoint="tcp://127.0.0.1:*"):
+def played(script, endpoint=None):
     """Runs script(double) beside the test; what fails in it fails the test."""
-    double, failed = Double(endpoint), []
+    double, failed = Double(endpoint or free_endpoint()), []
 
     def run():
         try:
@@ -508,7 +517,7 @@ class Keys(unittest.TestCase):
         self.sockets.append(socket)
         for name, value in options.items():
             setattr(socket, name, value)
-        socket.bind("tcp://127.0.0.1:*")
+        socket.bind(free_endpoint())
         return socket.getsockopt(zmq.LAST_ENDPOINT).decode()
 
     def test_a_client_with_a_key_is_told_that_the_router_has_none(self):
@@ -536,7 +545,7 @@ class Keys(unittest.TestCase):
         context = zmq.Context()
         door = context.socket(zmq.ROUTER)
         door.curve_server, door.curve_publickey, door.curve_secretkey = True, public, secret
-        door.bind("tcp://127.0.0.1:*")
+        door.bind(free_endpoint())
         endpoint = door.getsockopt(zmq.LAST_ENDPOINT).decode()
         with foretoken.Client(endpoint, timeout_s=PATIENCE) as client:
             with self.assertRaises(foretoken.ForetokenError) as refused:

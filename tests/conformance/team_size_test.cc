@@ -19,8 +19,7 @@ struct Pass {
 };
 using Machine = std::function<Pass(int n_members, std::int32_t n_rows)>;
 
-// What became of so much time: the share of it in passes of fewer members than `n`, and how many
-// passes there were.
+// Of a run: the share of its time in passes of fewer members than `n`, and the number of passes.
 struct Course {
   double below = 0;
   int n_passes = 0;
@@ -40,7 +39,7 @@ Course run(TeamSize& size, int n, Time span, const Machine& machine, std::int32_
   return course;
 }
 
-// One core of `n` is shared with a loop: who is on it holds the others up.
+// One core of `n` is shared with a busy loop: a pass with all members takes three times as long.
 Machine beside_a_loop(int n, Time alone) {
   return [=](int members, std::int32_t n_rows) -> Pass {
     const Time whole = alone * n * (9 + n_rows) / 10 / members;

@@ -131,7 +131,7 @@ class Overload(unittest.TestCase):
         self.assertEqual("false", caught.exception.response.headers["x-should-retry"])
 
     def test_a_router_that_drains_is_503(self):
-        self.start()
+        self.start("bus.heartbeat_ms=2000")  # a target that is stopped for some seconds is not taken for gone
         router, target = self.system.processes["router"], self.system.processes["target"]
         holder = self.open_stream()
         target.send_signal(signal.SIGSTOP)  # the stream does not end, however fast the machine is

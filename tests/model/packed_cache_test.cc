@@ -102,7 +102,7 @@ TEST_F(PackedCacheTest, TheNextLoadUsesItAndIsTheSameModel) {
     for (const WeightDType dtype : {WeightDType::kAuto, WeightDType::kF32, WeightDType::kBf16,
                                     WeightDType::kF16, WeightDType::kI8, WeightDType::kI4}) {
       const Loaded plain = load({.dtype = dtype});
-      EXPECT_TRUE(plain.reports.empty()) << "nobody asked for it";
+      EXPECT_TRUE(plain.reports.empty()) << "no folder was given";
       const Loaded first = load(keeping(dtype)), second = load(keeping(dtype));
       ASSERT_EQ(1u, first.reports.size());
       ASSERT_EQ(1u, second.reports.size());
@@ -148,7 +148,9 @@ TEST_F(PackedCacheTest, AByteThatChangedInPlaceIsSeenThoughTheTimeOfTheFileWasSe
   load(keeping());
   const auto file = model() / "model.safetensors";
   const auto time = std::filesystem::last_write_time(file);
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));  // a tick of coarse clocks and more
+  // File systems read a clock that ticks every 10 ms or faster: the change below must fall in
+  // another tick, as in use least_age makes sure.
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
   {
     std::fstream out(file, std::ios::binary | std::ios::in | std::ios::out);
     out.seekp(-2, std::ios::end);
