@@ -12,6 +12,9 @@ namespace foretoken {
 namespace {
 
 constexpr Duration kHelloAgain = std::chrono::milliseconds(300);
+// A first hello comes before its connection is there and waits for it, but not behind itself: it
+// is given up before it is said again.
+constexpr Duration kFirstHelloPatience = std::chrono::milliseconds(200);
 constexpr Duration kRefusedHelloAgain =
     std::chrono::seconds(5);  // the reason may go away; the router logs each time
 // In a turn that lasts longer the thread of the sockets says hello to a router that does not know
@@ -189,9 +192,9 @@ void RouterConnection::post(Frames frames, Duration patience) {
 }
 
 void RouterConnection::say_hello() {
-  // A hello that cannot leave now is said again anyway: it must not wait behind itself.
+  // To a router that was there once, a hello that cannot leave now is said again anyway.
   if (const auto frames = wire::try_encode(speaker_, {}, hello_); frames.ok())
-    post(*frames, Duration{});
+    post(*frames, router_life_ == Incarnation{} ? kFirstHelloPatience : Duration{});
   else
     ++dropped_;
   // The router counts from here on, but the answer may have to wait for the end of a long turn.

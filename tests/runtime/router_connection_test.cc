@@ -62,6 +62,22 @@ class RouterConnectionTest : public testing::Test {
   RouterConnection connection{speaker, wire::Hello{.role = wire::Role::kTarget}, milliseconds(250)};
 };
 
+// Its connection is made while it is said. One that waited longer would hold up the next.
+TEST_F(RouterConnectionTest, AFirstHelloWaitsForItsConnectionAndNotBehindItself) {
+  turn();
+  ASSERT_EQ(bus.n_sent<wire::Hello>(), 1);
+  const TimePoint said = bus.now();
+  EXPECT_GT(bus.postings.back().patience, Duration{});
+  EXPECT_LT(said + bus.postings.back().patience, connection.due());
+
+  hear(wire::HelloReply{.accepted = true});
+  hear(wire::HeartbeatReply{.known = false});
+  bus.clock.advance(seconds(1));
+  turn();
+  ASSERT_EQ(bus.n_sent<wire::Hello>(), 2);
+  EXPECT_EQ(bus.postings.back().patience, Duration{});
+}
+
 TEST_F(RouterConnectionTest, HeartbeatsWaitForARouter) {
   turn();
   EXPECT_EQ(bus.beats_within(seconds(5)), 0);
