@@ -43,38 +43,76 @@ FT_INLINE SpanKeys keys_of_span(const AttentionItem& item,
   return span;
 }
 
-// Keys as [head_dim][kSpan], values as [kSpan][padded], both f32. Positions from n_valid on are
-// zero. Prefetches the next span: a block holds too few bytes of one head for the hardware
-// prefetcher to help.
+FT_INLINE void prefetch_line(const SpanKeys& span, std::int32_t t, std::int64_t at) {
+  if (t < span.n_valid) Simd::prefetch_near(span.key[t] + at);
+}
+
+// Keys as [head_dim][kSpan] in f32. Positions from n_valid on are zero. Prefetches the keys of the
+// next span: a block holds too few bytes of one head for the hardware prefetcher to help. Values
+// prefetch values, so that the requests are spread over the work.
 template <DType kType>
-FT_INLINE void load_span(const AttentionItem& item,
+FT_INLINE void load_keys(const AttentionItem& item,
                          const SpanKeys& span,
                          const SpanKeys& next,
-                         std::int64_t padded,
-                         float* keys,
-                         float* values) {
+                         float* keys) {
   constexpr auto kElement = static_cast<std::int64_t>(size_bytes(kType));
-  for (std::int64_t d = 0; d < item.head_dim; d += 16) {
-    const std::int64_t at = d * kElement;
-    const std::int64_t n = item.head_dim - d;
-    const bool begins_line = at % 64 == 0;
+  std::int64_t d = 0;
+  if constexpr (kType == DType::kBf16) {
+    // Two dimensions in a lane: half the shuffles.
+    for (; d + 32 <= item.head_dim && span.n_valid == kSpan; d += 32) {
+      Simd::V pairs[16];
+      for (std::int32_t t = 0; t < kSpan; ++t) {
+        pairs[t] = Simd::load(reinterpret_cast<const float*>(span.key[t] + d * kElement));
+        prefetch_line(next, t, d * kElement);
+      }
+      Simd::transpose(pairs);
+      for (int i = 0; i < 16; ++i) {
+        Simd::store(keys + (d + 2 * i) * kSpan, Simd::low_bf16(pairs[i]));
+        Simd::store(keys + (d + 2 * i + 1) * kSpan, Simd::high_bf16(pairs[i]));
+      }
+    }
+  }
+  for (; d < item.head_dim; d += 16) {
     Simd::V rows[16];
     for (std::int32_t t = 0; t < kSpan; ++t) {
-      rows[t] = Simd::zero();
-      Simd::V value = Simd::zero();
-      if (t < span.n_valid) {
-        rows[t] = load_kv<kType>(span.key[t] + at, n, item.key_scale);
-        value = load_kv<kType>(span.key[t] + item.values_offset + at, n, item.value_scale);
-      }
-      Simd::store(values + t * padded + d, value);
-      if (begins_line && t < next.n_valid) {
-        Simd::prefetch_near(next.key[t] + at);
-        Simd::prefetch_near(next.key[t] + item.values_offset + at);
-      }
+      rows[t] = t < span.n_valid
+                    ? load_kv<kType>(span.key[t] + d * kElement, item.head_dim - d, item.key_scale)
+                    : Simd::zero();
+      if (d * kElement % 64 == 0) prefetch_line(next, t, d * kElement);
     }
     Simd::transpose(rows);
     for (int i = 0; i < 16; ++i) Simd::store(keys + (d + i) * kSpan, rows[i]);
   }
+}
+
+// Values of a span where the cache has them: for few queries, each of which widens them again.
+template <DType kType>
+struct CachedValues {
+  const AttentionItem& item;
+  const SpanKeys& span;
+  const SpanKeys& next;
+  FT_INLINE Simd::V load(const CachedValues& self, std::int32_t t, std::int64_t d) {
+    const std::int64_t at =
+        self.item.values_offset + d * static_cast<std::int64_t>(size_bytes(kType));
+    if (at % 64 == 0) prefetch_line(self.next, t, at);
+    return load_kv<kType>(self.span.key[t] + at, self.item.head_dim - d, self.item.value_scale);
+  }
+};
+
+// The same as [kSpan][padded] in f32.
+struct WidenedValues {
+  const float* values;
+  std::int64_t padded;
+  FT_INLINE Simd::V load(const WidenedValues& self, std::int32_t t, std::int64_t d) {
+    return Simd::load(self.values + t * self.padded + d);
+  }
+};
+
+template <DType kType>
+FT_INLINE void widen_values(const CachedValues<kType>& from, std::int64_t padded, float* values) {
+  for (std::int32_t t = 0; t < from.span.n_valid; ++t)
+    for (std::int64_t d = 0; d < padded; d += 16)
+      Simd::store(values + t * padded + d, CachedValues<kType>::load(from, t, d));
 }
 
 // Scores of kQueries queries against a span: two chains each, even and odd dimensions.
@@ -132,33 +170,74 @@ FT_INLINE void span_weights(
   state[1] = state[1] + Simd::lane_sum(w);
 }
 
-FT_INLINE void add_values(const float* weights,
-                          std::int32_t n_valid,
-                          const float* values,
-                          std::int64_t padded,
-                          float* acc) {
-  std::int64_t d = 0;
-  for (; d + 64 <= padded; d += 64) {
-    Simd::V a0 = Simd::load(acc + d), a1 = Simd::load(acc + d + 16);
-    Simd::V a2 = Simd::load(acc + d + 32), a3 = Simd::load(acc + d + 48);
-    for (std::int32_t t = 0; t < n_valid; ++t) {
-      const Simd::V x = Simd::set1(weights[t]);
-      const float* v = values + t * padded + d;
-      a0 = Simd::fma(x, Simd::load(v), a0);
-      a1 = Simd::fma(x, Simd::load(v + 16), a1);
-      a2 = Simd::fma(x, Simd::load(v + 32), a2);
-      a3 = Simd::fma(x, Simd::load(v + 48), a3);
+// Adds kQueries queries' weighted values of kVectors registers of dimensions from d on. A value is
+// loaded once for all queries; each sum is one chain along the positions.
+template <int kQueries, int kVectors, class Values>
+FT_INLINE void add_dimensions(const float* const* weights,
+                              std::int32_t n_valid,
+                              const Values& values,
+                              std::int64_t d,
+                              float* const* acc) {
+  Simd::V sum[kQueries][kVectors];
+#pragma GCC unroll 4
+  for (int i = 0; i < kQueries; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) sum[i][j] = Simd::load(acc[i] + d + 16 * j);
+  for (std::int32_t t = 0; t < n_valid; ++t) {
+    Simd::V v[kVectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) {
+      v[j] = Values::load(values, t, d + 16 * j);
+      if (kQueries > 1) Simd::keep_in_register(v[j]);
     }
-    Simd::store(acc + d, a0);
-    Simd::store(acc + d + 16, a1);
-    Simd::store(acc + d + 32, a2);
-    Simd::store(acc + d + 48, a3);
+#pragma GCC unroll 4
+    for (int i = 0; i < kQueries; ++i) {
+      const Simd::V w = Simd::set1(weights[i][t]);
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) sum[i][j] = Simd::fma(w, v[j], sum[i][j]);
+    }
   }
-  for (; d < padded; d += 16) {
-    Simd::V a0 = Simd::load(acc + d);
-    for (std::int32_t t = 0; t < n_valid; ++t)
-      a0 = Simd::fma(Simd::set1(weights[t]), Simd::load(values + t * padded + d), a0);
-    Simd::store(acc + d, a0);
+#pragma GCC unroll 4
+  for (int i = 0; i < kQueries; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) Simd::store(acc[i] + d + 16 * j, sum[i][j]);
+}
+
+// The same for all dimensions. The queries see the same positions: a weight of zero would still
+// turn a sum of -0 into 0, and an infinite value into one that is not a number.
+template <int kQueries, class Values>
+FT_INLINE void add_values(const float* const* weights,
+                          std::int32_t n_valid,
+                          const Values& values,
+                          std::int64_t padded,
+                          float* const* acc) {
+  std::int64_t d = 0;
+  for (; d + 64 <= padded; d += 64) add_dimensions<kQueries, 4>(weights, n_valid, values, d, acc);
+  for (; d < padded; d += 16) add_dimensions<kQueries, 1>(weights, n_valid, values, d, acc);
+}
+
+// Of all queries of a tile, several at once where neighbours see equally many positions.
+template <class Values>
+FT_INLINE void add_values_of_tile(const float* const* weights,
+                                  const std::int32_t* valid,
+                                  int n_queries,
+                                  const Values& values,
+                                  std::int64_t padded,
+                                  float* const* acc) {
+  int i = 0;
+  const auto add = [&]<int kQueries>() {
+    add_values<kQueries>(weights + i, valid[i], values, padded, acc + i);
+    i += kQueries;
+  };
+  while (i < n_queries) {
+    int n_alike = 1;
+    while (i + n_alike < n_queries && valid[i + n_alike] == valid[i]) ++n_alike;
+    if (Simd::kValueQueries >= 4 && n_alike >= 4)
+      add.template operator()<4>();
+    else if (Simd::kValueQueries >= 2 && n_alike >= 2)
+      add.template operator()<2>();
+    else
+      add.template operator()<1>();
   }
 }
 
@@ -173,6 +252,7 @@ void attention(const AttentionItem& item) {
   float* acc = values + kSpan * padded;     // [n_queries, padded]
   float* state = acc + n_queries * padded;  // [n_queries, 2]
   float* scores = state + n_queries * 4;    // [n_queries, kSpan]
+  const bool widens = n_queries > kQueryTile;
   std::int32_t last = 0;
   for (std::int32_t r = 0; r < item.n_rows; ++r)
     last = item.positions[r] > last ? item.positions[r] : last;
@@ -186,10 +266,15 @@ void attention(const AttentionItem& item) {
   for (std::int32_t begin = 0; begin <= last; begin += kSpan) {
     const SpanKeys span = next;
     next = keys_of_span(item, begin + kSpan, last + 1, head_bytes);
-    load_span<kType>(item, span, next, padded, keys, values);
+    load_keys<kType>(item, span, next, keys);
+    const CachedValues<kType> cached{item, span, next};
+    if (widens) widen_values(cached, padded, values);
     const float* waiting[kQueryTile];
+    const float* weights[kQueryTile];
+    float* sums[kQueryTile];
     std::int32_t query[kQueryTile];
     std::int32_t valid[kQueryTile];
+    for (int i = 0; i < kQueryTile; ++i) weights[i] = scores + i * kSpan;
     int n_waiting = 0;
     // All scores, then all weights, then all values: the instructions of different queries are
     // independent and overlap.
@@ -201,10 +286,11 @@ void attention(const AttentionItem& item) {
       for (; i < n_waiting; ++i)
         span_scores<1>(waiting + i, keys, item.head_dim, item.scale, scores + i * kSpan);
       for (i = 0; i < n_waiting; ++i)
-        span_weights(scores + i * kSpan, valid[i], padded, state + 2 * query[i],
-                     acc + query[i] * padded);
-      for (i = 0; i < n_waiting; ++i)
-        add_values(scores + i * kSpan, valid[i], values, padded, acc + query[i] * padded);
+        span_weights(scores + i * kSpan, valid[i], padded, state + 2 * query[i], sums[i]);
+      if (widens)
+        add_values_of_tile(weights, valid, n_waiting, WidenedValues{values, padded}, padded, sums);
+      else
+        add_values_of_tile(weights, valid, n_waiting, cached, padded, sums);
       n_waiting = 0;
     };
     for (std::int32_t r = 0; r < item.n_rows; ++r) {
@@ -213,6 +299,7 @@ void attention(const AttentionItem& item) {
       for (std::int32_t h = 0; h < item.group; ++h) {
         waiting[n_waiting] = item.q + r * item.q_stride + h * item.head_dim;
         query[n_waiting] = r * item.group + h;
+        sums[n_waiting] = acc + query[n_waiting] * padded;
         valid[n_waiting] = n_valid < kSpan ? n_valid : kSpan;
         if (++n_waiting == kQueryTile) flush();
       }

@@ -13,6 +13,7 @@ struct Simd {
   static constexpr int kChunkSteps = 64;  // 16 KiB: taken four or eight times from the first cache
 
   static constexpr int kScoreQueries = 2;  // at once: each has four registers of sums
+  static constexpr int kValueQueries = 1;
 
   FT_INLINE V zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   FT_INLINE V set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -84,6 +85,17 @@ struct Simd {
     return _mm256_castsi256_ps(_mm256_slli_epi32(u, 16));
   }
   FT_INLINE V load_bf16(const std::uint16_t* p) { return {widen(p), widen(p + 8)}; }
+  // Of lanes with two bf16 each: the one of the lower and of the higher address.
+  FT_INLINE V low_bf16(V pairs) {
+    const auto low = [](__m256 x) {
+      return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 16));
+    };
+    return {low(pairs.lo), low(pairs.hi)};
+  }
+  FT_INLINE V high_bf16(V pairs) {
+    const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xffff0000u)));
+    return {_mm256_and_ps(pairs.lo, mask), _mm256_and_ps(pairs.hi, mask)};
+  }
   FT_INLINE V load_f16(const std::uint16_t* p) {
     return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
             _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};

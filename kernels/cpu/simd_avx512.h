@@ -9,6 +9,7 @@ struct Simd {
   static constexpr int columns_for(int) { return 4; }  // of a panel, in registers: all
   static constexpr int kChunkSteps = 128;              // 32 KiB, taken once
   static constexpr int kScoreQueries = 4;              // at once: each has two registers of sums
+  static constexpr int kValueQueries = 4;              // at once: each has four registers of sums
 
   FT_INLINE __mmask16 first(std::int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
   FT_INLINE V zero() { return _mm512_setzero_ps(); }
@@ -55,6 +56,14 @@ struct Simd {
     const __m512i u =
         _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     return _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
+  }
+  // Of lanes with two bf16 each: the one of the lower and of the higher address.
+  FT_INLINE V low_bf16(V pairs) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));
+  }
+  FT_INLINE V high_bf16(V pairs) {
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs),
+                                                _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
   FT_INLINE V load_f16(const std::uint16_t* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));

@@ -12,6 +12,7 @@ struct Simd {
   static constexpr int columns_for(int) { return 1; }  // of a panel, at a time
   static constexpr int kChunkSteps = 64;               // 16 KiB
   static constexpr int kScoreQueries = 4;              // at once: each has two registers of sums
+  static constexpr int kValueQueries = 1;
 
   FT_INLINE V zero() { return V{}; }
   FT_INLINE V set1(float x) { return V{} + x; }
@@ -66,6 +67,9 @@ struct Simd {
     for (int i = 0; i < 16; ++i) v[i] = bf16_to_f32(p[i]);
     return v;
   }
+  // Of lanes with two bf16 each: the one of the lower and of the higher address.
+  FT_INLINE V low_bf16(V pairs) { return (V)((U)pairs << 16); }
+  FT_INLINE V high_bf16(V pairs) { return (V)((U)pairs & 0xffff0000u); }
   FT_INLINE V load_f16(const std::uint16_t* p) {
     V v;
     for (int i = 0; i < 16; ++i) v[i] = f16_to_f32(p[i]);
