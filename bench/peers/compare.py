@@ -20,18 +20,23 @@ import time
 from dataclasses import dataclass
 
 from peers import ROOT, Model, PeerError, every_peer
+from servers import every_server
+from streams import StreamError, measure
 
 SCHEMA = "foretoken.bench.peers/1"
 GUESSES = (2, 4, 8, 12)
 PREFILL_TOKENS = (512, 1024, 4096)
 ROWS = (1, 2, 5, 9, 16)
 ROW_CONTEXT = 64
-REPEATS = 3  # of what no prompt repeats: prefill, rows, load
+REPEATS = 3  # of what no prompt repeats: prefill, rows, streams, load
+STREAMS = (1, 2, 4, 8, 16, 32)
+STREAM_PROMPT_TOKENS, STREAM_ANSWER_TOKENS = 128, 64
 SPIN_S = 0.05  # threads that wait for work spin for a while
 LOOK_S = 0.1  # so long it is looked whether other work runs
 QUIET = 0.15  # share of the cores that others may take
 COPY_FRAME = "Copy this text, word for word:\n\n{}"
 COPY_BEGUN = 200  # characters
+SHORT_COPY, SHORT_BEGUN = 380, 60  # of a copy with about as many tokens as the prompts of a stream
 
 
 @dataclass
@@ -43,10 +48,14 @@ class Shape:
     n_plain_prompts: int | None = None  # at most so many; None: as --prompts says
     draft: bool = False
     speaks: bool = True  # random weights say nothing that could be guessed
+    stream_requests: int = 8  # at least so many for each figure of several streams
+    stream_guesses: tuple = ()
+    stream_source: str = "lookup"
 
 
 SHAPES = {shape.name: shape for shape in (
-    Shape("demo", 128, draft=True), Shape("smollm2", 96), Shape("1b", 24, n_plain_prompts=3, speaks=False))}
+    Shape("demo", 128, draft=True, stream_guesses=(4, 8), stream_source="draft"), Shape("smollm2", 96, stream_guesses=(4,)),
+    Shape("1b", 24, n_plain_prompts=3, speaks=False, stream_requests=4))}
 
 
 class Prompts:
@@ -59,15 +68,27 @@ class Prompts:
         kinds = sorted({prompt["kind"] for prompt in every})
         by_kind = [[prompt for prompt in every if prompt["kind"] == kind] for kind in kinds]
         mixed = [group[i] for i in range(count) for group in by_kind][:count]
-        questions = [prompt["prompt"] for prompt in every if prompt["kind"] == "qa"][:count]
-        stories = [question.split("\n\n", 1)[1].rsplit("\n\n1. ", 1)[0] for question in questions]
+        questions = [prompt["prompt"] for prompt in every if prompt["kind"] == "qa"]
+        self.stories = [question.split("\n\n", 1)[1].rsplit("\n\n1. ", 1)[0] for question in questions]
+        self.short = [prompt for i in range(len(every)) for group in by_kind if i < len(group) and (prompt := group[i])["kind"] != "qa"]
         if shape.speaks:
             self.plain = [self.ids(prompt["prompt"], prompt.get("system")) for prompt in mixed]
             # What a model copies is its business: the demo's repeats questions, a language model goes on with a copy that has begun.
-            self.copies = ([self.ids(question) for question in questions] if shape.draft else
-                           [self.ids(COPY_FRAME.format(story), begun=story[:COPY_BEGUN]) for story in stories])
+            self.copies = ([self.ids(question) for question in questions[:count]] if shape.draft else
+                           [self.ids(COPY_FRAME.format(story), begun=story[:COPY_BEGUN]) for story in self.stories[:count]])
         else:
             self.plain, self.copies = [self.random(32, seed) for seed in range(shape.n_plain_prompts or count)], []
+
+    def streams(self, shape):
+        """Of about one length, so that streams differ in little but their text: the demo's have earlier ones before them, to fill up."""
+        count = max(STREAMS)
+        if not shape.speaks:
+            return [self.random(STREAM_PROMPT_TOKENS, 100 + seed) for seed in range(count)]
+        if not shape.draft:
+            return [self.ids(COPY_FRAME.format(story[:SHORT_COPY]), begun=story[:SHORT_BEGUN]) for story in self.stories[:count]]
+        texts = [self.ids(prompt["prompt"], prompt.get("system")) for prompt in self.short[:count]]
+        filled = [sum((texts[i - back] for back in range(8, 0, -1)), []) + texts[i] for i in range(count)]
+        return [ids[-STREAM_PROMPT_TOKENS:] for ids in filled]
 
     def ids(self, text, system=None, begun=""):
         system = f"<|im_start|>system\n{system}<|im_end|>\n" if system else ""
@@ -98,8 +119,8 @@ def others_share():
 class Comparison:
     """Every figure that is read, of all models, with the share of the cores that others had just before."""
 
-    def __init__(self, options, peers, save):
-        self.options, self.peers, self.save = options, peers, save
+    def __init__(self, options, peers, servers, save):
+        self.options, self.peers, self.servers, self.save = options, peers, servers, save
         self.cells, self.failures = [], []
         self.turn, self.others = 0, 0.0
 
@@ -132,9 +153,8 @@ class Comparison:
         self.model, self.weights, self.prompts, self.shape = model, weights, prompts, shape
         running = []
         cells = self.options.cells
-        for peer in self.peers:
-            if weights not in peer.weights:
-                continue
+        able = [peer for peer in self.peers if weights in peer.weights]
+        for peer in able if any(name in CELLS for name in cells) else []:
             try:
                 peer.start(model, weights)
                 peer.generate(prompts.plain[0], 8)
@@ -142,7 +162,7 @@ class Comparison:
             except PeerError as error:
                 self.fail(running, peer, "start", error)
                 peer.stop()
-        started = list(running)
+        started = list(running) or able
         try:
             for name in cells:
                 if running and name in CELLS:
@@ -151,16 +171,21 @@ class Comparison:
         finally:
             for peer in self.peers:
                 peer.stop()
+        if "streams" in cells:
+            self.streams()
         if "load" in cells:
             self.load(started)
 
     def answers(self, running, cell, prompts, settings, sources):
-        """Every prompt with every setting by every peer in turn; each guessed text is held against the peer's own plain one."""
+        """Every prompt with every setting by every peer in turn; each guessed text is held against the peer's own plain one. The first
+        answer of a kind may have preparations in it, so it is no figure."""
         for index, ids in enumerate(prompts):
             plain = {}
             for k in settings:
                 for peer in self.in_turn([p for p in running if sources in (*p.sources, "none")]):
                     try:
+                        if index == 0:
+                            peer.generate(ids, 8, k, sources)
                         answer = peer.generate(ids, self.shape.answer_tokens, k, sources)
                     except PeerError as error:
                         self.fail(running, peer, f"{cell}, K {k}", error)
@@ -211,6 +236,51 @@ class Comparison:
             peak = peer.peak_mib()
             self.note("memory", peer, peak["all"], unit="MiB", index=0, target=peak["target"])
 
+    def streams(self):
+        """One way of decoding after the other; in each, the servers in turn for every number of streams. A text is held against what
+        the same server wrote of the same prompt when that was asked alone and without guesses."""
+        prompts, alone = self.prompts.streams(self.shape), {}
+        for k in (0, *self.shape.stream_guesses):
+            source = self.shape.stream_source if k else "none"
+            print(f"{self.model.name}, {self.weights}: streams, K {k}", file=sys.stderr, flush=True)
+            running = []
+            try:
+                for server in self.servers:
+                    if self.weights in server.weights:
+                        self.start_server(running, server, source, k)
+                for n_streams in STREAMS:
+                    for index in range(REPEATS):
+                        for server in self.in_turn(running):
+                            self.stream(running, server, prompts, n_streams, index, k, alone)
+            finally:
+                for server in self.servers:
+                    server.stop()
+
+    def start_server(self, running, server, source, k):
+        try:
+            server.start_server(self.model, self.weights, source, k, max(STREAMS), STREAM_ANSWER_TOKENS + 2 * STREAM_PROMPT_TOKENS)
+            running.append(server)
+            measure(server.port, [server.body([5, 6, 7], 4)], 1, 4)
+        except (PeerError, StreamError) as error:
+            self.fail(running, server, f"streams, K {k}", error)
+
+    def stream(self, running, server, prompts, n_streams, index, k, alone):
+        n = min(STREAM_ANSWER_TOKENS, self.shape.answer_tokens)
+        bodies = [server.body(ids, n) for ids in prompts[:max(n_streams, self.shape.stream_requests)]]
+        worked_s = server.worked_s()
+        try:
+            done = measure(server.port, bodies, n_streams, n)
+        except StreamError as error:
+            self.fail(running, server, f"{n_streams} streams, K {k}", error)
+            return
+        worked_s = server.worked_s() - worked_s
+        texts = [answer.text for answer in done.answers]
+        if k == 0 and n_streams == 1:
+            alone.setdefault(server.name, texts)
+        same = [text == other for text, other in zip(texts, alone.get(server.name, []))]
+        self.note("streams", server, done.tokens_per_s(), unit="tok/s", index=index, streams=n_streams, k=k, same=[sum(same), len(same)],
+                  text=digest(texts), tokens=done.tokens(), processor_s=worked_s, **done.about())
+
     def load(self, peers):
         """From the command to the first token of an answer, each peer alone; files are in the page cache by then."""
         print(f"{self.model.name}, {self.weights}: load", file=sys.stderr, flush=True)
@@ -228,8 +298,7 @@ class Comparison:
                     peer.stop()
 
 
-# What is measured with all peers loaded, in the order of --cells. A cell of several streams at a time would be one more entry here, and
-# a method of the peers that takes a list of prompts.
+# What is measured with all peers loaded, in the order of --cells; after these come streams and load, which start what they ask.
 CELLS = {"plain": Comparison.plain, "draft": Comparison.draft, "lookup": Comparison.lookup, "prefill": Comparison.prefill,
          "rows": Comparison.rows, "memory": Comparison.memory}
 
@@ -302,7 +371,9 @@ def main():
                             "failures": comparison.failures, "cells": comparison.cells})
 
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    comparison = Comparison(options, [known[name] for name in options.peers if name not in missing], save)
+    servers = every_server(options.work, options.programs, options.threads, not options.fixed)
+    there = [name for name in options.peers if name not in missing]
+    comparison = Comparison(options, [known[name] for name in there], [servers[name] for name in there if name in servers], save)
     for name in options.models:
         shape, folder = SHAPES[name], options.work / "models" / name
         model = Model(name, folder / "target", folder, folder / "draft" if shape.draft else None, context_of(folder / "target"))

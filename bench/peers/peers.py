@@ -1,7 +1,8 @@
 """The peers as one kind of object: start() with a model, generate(), rows(), peak_mib(), stop(). One computes at a time.
 
 Foretoken is asked through its client, as anybody would ask it: ZeroMQ, router and tokenizer are in its times. The others are processes
-that take a JSON line and answer with one (llama/llama_peer.cc, transformers_peer.py, openvino_peer.py), and say their own times.
+that take a JSON line and answer with one (llama/llama_peer.cc, transformers_peer.py, openvino_peer.py, vllm_peer.py), and say their own
+times.
 """
 
 import json
@@ -74,14 +75,14 @@ class Foretoken:
     def verb(self, *words):
         return subprocess.run([str(self.programs / "foretoken"), *words], capture_output=True, text=True, timeout=ANSWER_S)
 
-    def start(self, model, weights):
+    def start(self, model, weights, other_keys=None):
         self.folder = tempfile.mkdtemp(prefix="foretoken-peers-")
         endpoint = f"tcp://127.0.0.1:{free_port()}"
         # A prompt that was there before must cost what it costs, and others may use the memory, too.
         keys = {"bus.client": endpoint, "bus.runtime_dir": self.folder, "edge.port": 0, "model.target": model.folder,
                 "model.draft": model.draft or "", "model.dtype": weights, "model.max_model_len": model.context,
                 "target.threads": self.threads, "kv_cache.prefix_cache": "false", "kv_cache.memory": f"{model.context + 256} tokens",
-                "draft.memory": f"{model.context + 256} tokens", "model.generation_config": "none"}
+                "draft.memory": f"{model.context + 256} tokens", "model.generation_config": "none", **(other_keys or {})}
         self.settings = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
         done = self.verb("up", "--detach", "--quiet", *self.settings)
         if done.returncode != 0:
@@ -147,19 +148,30 @@ def processor_s(pids):
     return sum(int(path.read_text().split()[0]) for path in threads) / 1e9
 
 
+def family(pid):
+    """A process and all that it started."""
+    found = [pid]
+    for parent in found:
+        for listed in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
+            found += [int(child) for child in listed.read_text().split()]
+    return found
+
+
 class Process:
     """A peer that lives in a process of its own and talks in JSON lines."""
 
-    def __init__(self, name, title, command, version, threads, types, sources=("draft", "lookup"), has_rows=True):
+    def __init__(self, name, title, command, version, threads, types, sources=("draft", "lookup"), has_rows=True, environment=None):
         self.name, self.title, self.command, self.words, self.threads = name, title, command, version, threads
         self.weights, self.types, self.sources, self.has_rows = tuple(types), types, sources, has_rows
+        self.environment = environment or {}
         self.process = None
 
     def version(self):
         return self.words
 
     def start(self, model, weights):
-        environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1",
+                       **self.environment}
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen([str(word) for word in self.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.log, text=True, env=environment)
@@ -185,13 +197,12 @@ class Process:
         answer = json.loads(line)
         if "error" in answer:
             raise PeerError(f"{self.title}: {answer['error']}")
-        self.peak = answer["peak_mib"]
         return answer
 
     def generate(self, ids, n, k=0, source="draft"):
-        worked_s = processor_s([self.process.pid])
+        worked_s = processor_s(family(self.process.pid))
         answer = self.ask(do="generate", ids=ids, n=n, k=k, source=source)
-        worked_s = processor_s([self.process.pid]) - worked_s
+        worked_s = processor_s(family(self.process.pid)) - worked_s
         about = {key: answer[key] for key in ("guesses", "accepted", "rounds") if key in answer}
         return Answer(answer["ids"], answer["first_s"], answer["seconds"], answer["n_first"], about, worked_s)
 
@@ -200,7 +211,8 @@ class Process:
         return {int(count): ms for count, ms in answer["ms"].items()}
 
     def peak_mib(self):
-        return {"all": self.peak, "target": self.peak}
+        peak = sum(peak_of(pid) for pid in family(self.process.pid))
+        return {"all": peak, "target": peak}
 
     def stop(self):
         if self.process is None:
@@ -216,10 +228,16 @@ class Process:
         self.process = None
 
 
-def pinned(name):
-    """What run.sh installs of a peer: "torch 2.15.0, transformers 5.23.0"."""
+def pinned(name, *packages):
+    """What run.sh installs of a peer, or these packages of it: "torch 2.15.0, transformers 5.23.0"."""
     words = [line.split()[0] for line in (HERE / f"pins/{name}.txt").read_text().splitlines()]
-    return ", ".join(word.replace("==", " ") for word in words if "==" in word)
+    return ", ".join(word.replace("==", " ") for word in words if "==" in word and (not packages or word.split("==")[0] in packages))
+
+
+def vllm_environment(folder):
+    """What vLLM on a CPU asks to be run with; what it compiles is kept beside the folder that it is installed in."""
+    return {"LD_PRELOAD": str(folder / "lib/libiomp5.so"), "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CACHE_ROOT": f"{folder}-cache",
+            "VLLM_NO_USAGE_STATS": "1"}
 
 
 def every_peer(work, programs, threads, adaptive=True):
@@ -236,5 +254,6 @@ def every_peer(work, programs, threads, adaptive=True):
         Process("transformers", "Transformers", python("transformers"), pinned("transformers"), threads, {"bfloat16": "bf16"}),
         Process("openvino", "OpenVINO GenAI", python("openvino"), f"{pinned('openvino')}; float16 for bfloat16", threads,
                 OPENVINO_TYPES, has_rows=False),
-        Process("vllm", "vLLM", python("vllm"), pinned("vllm"), threads, {"bfloat16": "bf16"}, sources=(), has_rows=False))
+        Process("vllm", "vLLM", python("vllm"), pinned("vllm", "vllm-cpu", "torch"), threads, {"bfloat16": "bf16"}, has_rows=False,
+                environment=vllm_environment(work / "vllm")))
     return {peer.name: peer for peer in peers}

@@ -8,27 +8,27 @@ Usage: bench/peers/run.sh [OPTION VALUE]...
   --peers LIST      of foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm (default: all)
   --models LIST     of demo,smollm2,1b (default: all)
   --weights LIST    of bfloat16,int8,int4 (default: all); the others' are bf16, Q8_0 and Q4_0
-  --cells LIST      of plain,draft,lookup,prefill,rows,memory,load (default: all)
+  --cells LIST      of plain,draft,lookup,prefill,rows,memory,streams,load (default: all)
   --prompts N       prompts of each cell (default: 5)
   --threads N       threads of every peer, and cores that they may use (default: all cores)
   --wait SECONDS    before each figure, at most so long for other work on these cores to end (default: 0)
   --programs DIR    Foretoken's programs (default: build/release/bin)
-  --out FILE        the figures, as JSON; the table comes beside it as .md (default: WORK/results.json)
+  --out FILE        the figures, as JSON; beside it the table as .md and a folder -plots (default: WORK/results.json)
   --work DIR        what is installed and converted; used again when it is there (default: build/peers)
   --fixed           Foretoken guesses K tokens whether it pays or not, as the others do
   --install-only    install and convert, measure nothing
 Folders and files are those of the repository, if they are not absolute.
 
-Takes the peers from PyPI in the versions that bench/peers/pins names, and builds llama.cpp and ik_llama.cpp for this processor: on two
-cores an hour at first, and an hour for all figures; 15 GB of disk. A peer that cannot be installed is named above the table with the
-reason. Needs what deploy/packages/build.txt lists, and python3-venv.
+Takes the peers from PyPI in the versions that bench/peers/pins names, and builds llama.cpp and ik_llama.cpp with their servers for this
+processor: on two cores an hour and a half at first, and some hours for all figures; 25 GB of disk. A peer that cannot be installed is named
+above the table with the reason. Needs what deploy/packages/build.txt lists, and python3-venv.
 TXT
 }
 
 command="bench/peers/run.sh $*"
 cd "$(dirname "$0")/../.."
 peers=foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm models=demo,smollm2,1b weights=bfloat16,int8,int4
-cells=plain,draft,lookup,prefill,rows,memory,load prompts=5 wait=0 threads=$(nproc)
+cells=plain,draft,lookup,prefill,rows,memory,streams,load prompts=5 wait=0 threads=$(nproc)
 programs=build/release/bin work=build/peers out='' measure=1 fixed=''
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -67,7 +67,7 @@ only() {
 only "$peers" foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm --peers
 only "$models" demo,smollm2,1b --models
 only "$weights" bfloat16,int8,int4 --weights
-only "$cells" plain,draft,lookup,prefill,rows,memory,load --cells
+only "$cells" plain,draft,lookup,prefill,rows,memory,streams,load --cells
 case "$prompts$threads$wait" in *[!0-9]*) fail "--prompts, --threads and --wait are whole numbers" 2 ;; esac
 [ -x "$programs/foretoken" ] || fail "no program foretoken in $programs: build it first (cmake --workflow --preset release)" 6
 programs=$(cd "$programs" && pwd)
@@ -76,17 +76,20 @@ work=$(cd "$work" && pwd)
 here=$PWD/bench/peers
 [ -n "$out" ] || out=$work/results.json
 
-# environment NAME: the virtual environment WORK/NAME with the packages of pins/NAME.txt; the list is the mark that it is whole.
+# environment NAME: the virtual environment WORK/NAME with the packages of pins/NAME.txt; the list is the mark that it is whole. That of
+# vllm is complete, because pip cannot resolve what its wheel asks for.
 environment() {
   if cmp -s "$here/pins/$1.txt" "$work/$1/made-from.txt"; then return; fi
   step "install $1"
   rm -rf "${work:?}/$1"
   python3 -m venv "$work/$1" >"$work/$1.log" 2>&1 || return 1
-  "$work/$1/bin/python" -m pip --disable-pip-version-check install --quiet -r "$here/pins/$1.txt" >>"$work/$1.log" 2>&1 || return 1
+  case "$1" in vllm) complete=--no-deps ;; *) complete='' ;; esac
+  "$work/$1/bin/python" -m pip --disable-pip-version-check install --quiet ${complete:+"$complete"} -r "$here/pins/$1.txt" \
+    >>"$work/$1.log" 2>&1 || return 1
   cp "$here/pins/$1.txt" "$work/$1/made-from.txt"
 }
 
-# build NAME: llama_peer on the library of that release. Ninja goes on where an interrupted build ended.
+# build NAME: llama_peer on the library of that release, and its llama-server. Ninja goes on where an interrupted build ended.
 build() {
   case "$1" in llama.cpp) package=llama-cpp-python ;; *) package=ik-llama-cpp-python ;; esac
   archive=$(echo "$package" | tr - _)
@@ -100,7 +103,8 @@ build() {
   fi
   step "build $1"
   cmake -G Ninja -S "$here/llama" -B "$work/$1" -DPEER_SOURCE="$(echo "$work/src/$archive"-*/vendor/"$1")" >"$work/$1.log" 2>&1 || return 1
-  ninja -C "$work/$1" llama_peer >>"$work/$1.log" 2>&1
+  ninja -C "$work/$1" llama_peer >>"$work/$1.log" 2>&1 || return 1
+  ninja -C "$work/$1" llama-server >>"$work/$1.log" 2>&1 || echo "$1 has no server, see $work/$1.log: no streams of it" >&2
 }
 
 step "packages of the comparison itself"
@@ -173,4 +177,5 @@ step "measure"
 "$work/env/bin/python" "$here/compare.py" --work "$work" --programs "$programs" --out "$out" --peers "$peers" --models "$models" \
   --weights "$weights" --cells "$cells" --prompts "$prompts" --threads "$threads" --wait "$wait" --command "$command" ${fixed:+"$fixed"} "$@"
 "$work/env/bin/python" "$here/table.py" "$out" >"${out%.json}.md"
+"$work/env/bin/python" "$here/plots.py" "${out%.json}-plots" "$out" >/dev/null
 cat "${out%.json}.md"

@@ -3,13 +3,7 @@ the other keys are its arguments."""
 
 import json
 import os
-import re
 import sys
-
-
-def peak_mib():
-    with open("/proc/self/status", encoding="ascii") as status:
-        return int(re.search(r"VmHWM:\s+(\d+)", status.read()).group(1)) / 1024
 
 
 def serve(peer):
@@ -21,5 +15,4 @@ def serve(peer):
             answer = getattr(peer, request.pop("do"))(**request)
         except Exception as error:  # the driver says it and goes on
             answer = {"error": f"{type(error).__name__}: {error}"}
-        answer["peak_mib"] = peak_mib()
         print(json.dumps(answer), file=answers, flush=True)

@@ -19,6 +19,7 @@ NOTES = {
     "prefill": "to the first token of an answer", "rows": "one pass, in single rows", "load": "from the command to the first token",
     "memory": "peak of all processes", "load memory": "peak after the load, of what holds the target", "plain": "decoding alone",
     "draft": "best K of those tried", "lookup": "prompt lookup on prompts that copy, best K"}
+STREAM_WAYS = ("plain", "speculative")
 
 
 class Table:
@@ -28,8 +29,12 @@ class Table:
         self.result = result
         self.all = [name for name, about in result["peers"].items() if not about["missing"]]
         self.peers = [name for name in self.all if name != "foretoken"]
-        self.cells = defaultdict(list)  # model, weights, cell, what it is of -> peer -> figures
+        self.cells = defaultdict(list)  # model, weights, cell, what it is of -> figures
+        self.streams = defaultdict(lambda: defaultdict(list))  # model, weights -> streams, plain or speculative -> figures
         for figure in result["cells"]:
+            if figure["cell"] == "streams":
+                self.streams[figure["model"], figure["weights"]][figure["streams"], STREAM_WAYS[figure["k"] > 0]].append(figure)
+                continue
             detail = figure.get("length") or figure.get("rows") or 0
             self.cells[figure["model"], figure["weights"], figure["cell"], detail].append(figure)
 
@@ -43,20 +48,42 @@ class Table:
                   f"before and {part['load_average_after']:.1f} after: `{part['command']}`")
         for about in result["peers"].values():
             print(f"- {about['title']}: {about['missing'] or about['version']}")
-        titles = [result["peers"][name]["title"] for name in self.all]
-        titles += [f"× {result['peers'][name]['title']}" for name in self.peers]
         others = [figure["others"] for figure in result["cells"]]
         print(f"\nBeside them, just before a figure, other work took {statistics.median(others):.0%} of the cores at the median, "
               f"{statistics.quantiles(others, n=10)[-1]:.0%} before a tenth of the figures.")
+        if self.cells:
+            self.print_cells()
+        for (model, weights), rows in self.streams.items():
+            self.print_streams(model, weights, rows)
+        for failure in result["failures"]:
+            print(f"\nNot measured: {failure['peer']}, {failure['model']} {failure['weights']}, {failure['what']}: {failure['reason']}")
+        print(FOOT)
+
+    def print_cells(self):
+        titles = [self.title(name) for name in self.all] + [f"× {self.title(name)}" for name in self.peers]
         print(f"\n| model, weights | what | {' | '.join(titles)} |")
         print("|" + "---|" * (2 + len(titles)))
         seen = list(self.cells)
         groups = list(dict.fromkeys(key[:3] for key in seen))  # as they were read, and sizes in their order
         for model, weights, cell, detail in sorted(seen, key=lambda key: (groups.index(key[:3]), key[3])):
             self.line(model, weights, cell, detail, self.cells[model, weights, cell, detail])
-        for failure in result["failures"]:
-            print(f"\nNot measured: {failure['peer']}, {failure['model']} {failure['weights']}, {failure['what']}: {failure['reason']}")
-        print(FOOT)
+
+    def title(self, name):
+        return self.result["peers"][name]["title"]
+
+    def print_streams(self, model, weights, rows):
+        """Counts of streams as rows, peers as columns, and Foretoken in terms of the best of the others."""
+        every = [name for name in self.all if any(figure["peer"] == name for figures in rows.values() for figure in figures)]
+        print(f"\nStreams, {model} {weights}: tokens a second of all together, p99 of the gaps between two pieces of a stream, p50 and p99 "
+              "to the first piece.\n")
+        print(f"| streams | {' | '.join(self.title(name) for name in every)} | Foretoken × the best of the others |")
+        print("|" + "---|" * (2 + len(every)))
+        for count, way in sorted(rows, key=lambda key: (STREAM_WAYS.index(key[1]), key[0])):
+            best = best_streams(rows[count, way])
+            words = [stream_reading(best.get(name), way) for name in every]
+            ours, theirs = best.get("foretoken"), best_other(best)
+            ratio = f"{spread(ratios(ours, best[theirs]))} {self.title(theirs)}" if ours and theirs else "–"
+            print(f"| {count}, {way} | {' | '.join(words)} | {ratio} |")
 
     def line(self, model, weights, cell, detail, figures):
         unit = figures[0]["unit"]
@@ -96,14 +123,44 @@ class Table:
     def ratio(self, unit, by_peer, best, peer):
         if best.get(peer) is None or best.get("foretoken") is None:
             return "–"
-        ours, theirs = by_peer["foretoken"][best["foretoken"]], by_peer[peer][best[peer]]
-        read = [ours[i]["value"] / theirs[i]["value"] for i in ours if i in theirs]
-        if unit in LOWER_IS_BETTER:
-            read = [1 / each for each in read]
-        if not read:
-            return "–"
-        spread = f" ({min(read):.2f}–{max(read):.2f})" if len(read) > 1 else ""
-        return f"**{statistics.median(read):.2f}**{spread}"
+        return spread(ratios(by_peer["foretoken"][best["foretoken"]], by_peer[peer][best[peer]], unit))
+
+
+def ratios(ours, theirs, unit=""):
+    """Of figures that were read beside each other; index -> figure. Above 1 is better for ours."""
+    read = [ours[i]["value"] / theirs[i]["value"] for i in ours if i in theirs]
+    return [1 / each for each in read] if unit in LOWER_IS_BETTER else read
+
+
+def spread(read):
+    if not read:
+        return "–"
+    return f"**{statistics.median(read):.2f}**" + (f" ({min(read):.2f}–{max(read):.2f})" if len(read) > 1 else "")
+
+
+def best_streams(figures):
+    """Peer -> index -> figure, of each peer's best K, for one number of streams and one way of decoding."""
+    runs = defaultdict(lambda: defaultdict(dict))
+    for figure in figures:
+        runs[figure["peer"]][figure["k"]][figure["index"]] = figure
+    return {peer: max(by_k.values(), key=median) for peer, by_k in runs.items()}
+
+
+def best_other(best, unit=""):
+    """The peer beside Foretoken whose median is best; of peer -> index -> figure."""
+    others, pick = [name for name in best if name != "foretoken"], min if unit in LOWER_IS_BETTER else max
+    return pick(others, key=lambda name: median(best[name])) if others else None
+
+
+def stream_reading(run, way):
+    if not run:
+        return "–"
+    figures = list(run.values())
+    middle = {key: statistics.median(figure[key] for figure in figures) for key in ("value", "gap_p99_ms", "first_p50_ms", "first_p99_ms")}
+    same, of = (sum(figure["same"][i] for figure in figures) for i in (0, 1))
+    k = f"K {figures[0]['k']}, " if way == STREAM_WAYS[True] else ""
+    return (f"{middle['value']:.0f} {figures[0]['unit']} ({k}gaps {middle['gap_p99_ms']:.0f} ms, first {middle['first_p50_ms']:.0f} and "
+            f"{middle['first_p99_ms']:.0f} ms, same text {same}/{of})")
 
 
 def median(run):
@@ -116,7 +173,9 @@ for Foretoken. Foretoken is asked over ZeroMQ, through router and tokenizer, and
 are loops in a process of their own. "Same text": guessed answers that equal the peer's own plain ones, of all K. Rows are times of one
 pass in single rows of the same peer: Foretoken's without attention (`foretoken bench micro`, layers of the model's shape), the others'
 whole passes behind 64 tokens. 8 bits are int8 and Q8_0, 4 bits int4 and Q4_0: different
-roundings, so that texts of two peers may differ. Weights of 1b are random."""
+roundings, so that texts of two peers may differ. Weights of 1b are random. Streams: each peer as a server that is asked over HTTP by one
+client, with its best K where it guesses; "same text" are those answers that equal the server's own plain one to the same prompt, asked
+alone."""
 
 
 def joined(paths):

@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <span>
@@ -37,13 +36,6 @@ constexpr size_t kLongestMatch = 4,
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double peak_mib() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmHWM:")) return std::stod(line.substr(6)) / 1024;
-  return 0;
 }
 
 // The two generations of llama.h differ in these names.
@@ -265,7 +257,6 @@ int main(int argc, char** argv) {
     } catch (const std::exception& error) {
       answer = {{"error", error.what()}};
     }
-    answer["peak_mib"] = peak_mib();
     std::cout << answer.dump() << std::endl;
   }
 }
