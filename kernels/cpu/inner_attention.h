@@ -25,16 +25,17 @@ FT_INLINE Simd::V load_kv(const std::byte* p, std::int64_t n, float scale) {
 
 // Where the keys of a span are; a value is item.values_offset behind its key.
 struct SpanKeys {
-  const std::byte* key[kSpan];
+  const std::byte* key[kMostSpan];
   std::int32_t n_valid = 0;
 };
 
 FT_INLINE SpanKeys keys_of_span(const AttentionItem& item,
                                 std::int32_t begin,
                                 std::int32_t end,
+                                std::int32_t most,
                                 std::int64_t head_bytes) {
   SpanKeys span;
-  span.n_valid = end - begin < kSpan ? end - begin : kSpan;
+  span.n_valid = end - begin < most ? end - begin : most;
   std::int32_t block = begin / item.block_tokens, in_block = begin % item.block_tokens;
   for (std::int32_t t = 0; t < span.n_valid; ++t) {
     span.key[t] = item.keys + item.block_table[block] * item.block_stride + in_block * head_bytes;
@@ -262,10 +263,10 @@ void attention(const AttentionItem& item) {
     state[2 * i + 1] = 0;
   }
   const std::int64_t head_bytes = item.head_dim * static_cast<std::int64_t>(size_bytes(kType));
-  SpanKeys next = keys_of_span(item, 0, last + 1, head_bytes);
+  SpanKeys next = keys_of_span(item, 0, last + 1, kSpan, head_bytes);
   for (std::int32_t begin = 0; begin <= last; begin += kSpan) {
     const SpanKeys span = next;
-    next = keys_of_span(item, begin + kSpan, last + 1, head_bytes);
+    next = keys_of_span(item, begin + kSpan, last + 1, kSpan, head_bytes);
     load_keys<kType>(item, span, next, keys);
     const CachedValues<kType> cached{item, span, next};
     if (widens) widen_values(cached, padded, values);

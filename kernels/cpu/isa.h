@@ -107,11 +107,13 @@ struct AttentionItem {
 };
 // Positions that share one step of the online softmax, whatever the block size.
 inline constexpr int kSpan = 16;
+inline constexpr int kMostSpan = 32;  // of any instruction set
 constexpr std::int64_t attention_scratch_floats(std::int32_t n_rows,
                                                 std::int32_t group,
                                                 std::int32_t head_dim) {
-  const std::int64_t padded = (head_dim + 15) / 16 * 16;
-  return 2 * kSpan * padded + static_cast<std::int64_t>(n_rows) * group * (padded + 4 + kSpan) + 64;
+  const std::int64_t padded = (head_dim + 31) / 32 * 32;
+  return 2 * kSpan * padded + static_cast<std::int64_t>(n_rows) * group * (2 * padded + 4 + 16) +
+         64;
 }
 
 // The best id of a slice under (score, -id). token < 0: none above -infinity.

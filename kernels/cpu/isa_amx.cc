@@ -266,6 +266,9 @@ Isa make_table() {
   table.numerics = "amx";
   table.bf16 = tiled_product();
   table.i8 = tiled_i8_product();
+  // Intel's processors multiply pairs of bf16 at half the rate of f32.
+  const auto bf16 = static_cast<int>(DType::kBf16);
+  table.attention[bf16] = isa_avx512()->attention[bf16];
   return table;
 }
 

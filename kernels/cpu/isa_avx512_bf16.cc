@@ -16,13 +16,18 @@ namespace {
 #include "kernels/cpu/inner_int4.h"
 #include "kernels/cpu/inner_rows.h"
 #include "kernels/cpu/inner_attention.h"
+#include "kernels/cpu/inner_attention_bf16.h"
 #include "kernels/cpu/inner_table.h"
 // clang-format on
 
 }  // namespace
 
 const Isa* isa_avx512_bf16() {
-  static const Isa table = make_table(CpuIsa::kAvx512Bf16, "avx512_bf16", "bf16");
+  static const Isa table = [] {
+    Isa made = make_table(CpuIsa::kAvx512Bf16, "avx512_bf16", "bf16");
+    made.attention[static_cast<int>(DType::kBf16)] = attention_by_pairs;
+    return made;
+  }();
   return &table;
 }
 

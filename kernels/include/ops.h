@@ -58,7 +58,8 @@ struct QkvRopeAppendArgs {
 };
 
 // out[r] = softmax(scale * q[r] Kᵀ) V over the tokens 0 .. positions[r] of the row's sequence,
-// blocks in table order.
+// blocks in table order. Queries and weights of the softmax are f32. Where the cache holds bf16,
+// AVX512-BF16 takes queries as the sum of two bf16 and weights as one (decision 31).
 struct AttnPagedArgs {
   const float* q = nullptr;  // [n_rows, n_heads, head_dim]
   std::int32_t n_rows = 0;

@@ -46,10 +46,17 @@ struct Place {
   }
 };
 
-// One query head of one row. Slack: a score may be off by its dot product's rounding, which
-// multiplies its weight; the sums of weights and of weighted values add up to n roundings each, and
-// every step of an online softmax a few more.
-void attend(const Place& place, const float* q, std::int32_t position, Real* out) {
+// What multiplying costs beside f32: relative roundings of queries and of weights.
+struct OperandUnits {
+  double query = 0, weight = 0;
+};
+
+// One query head of one row. Slack: a
+// score may be off by its dot product's rounding, which multiplies its weight; the sums of weights
+// and of weighted values add up to n roundings each, and every step of an online softmax a few
+// more.
+void attend(
+    const Place& place, const float* q, std::int32_t position, OperandUnits units, Real* out) {
   const std::int32_t head_dim = place.args.kv.geometry.head_dim;
   const double scale = static_cast<double>(place.args.scale);
   const std::int32_t n = position + 1;
@@ -63,7 +70,8 @@ void attend(const Place& place, const float* q, std::int32_t position, Real* out
       magnitude += std::fabs(term);
     }
     score[static_cast<std::size_t>(t)] = scale * sum;
-    worst = std::max(worst, std::fabs(scale) * (head_dim + 4) * kF32Unit * magnitude);
+    worst =
+        std::max(worst, std::fabs(scale) * ((head_dim + 4) * kF32Unit + units.query) * magnitude);
   }
   const double highest = *std::max_element(score.begin(), score.end());
   double total = 0;
@@ -72,7 +80,7 @@ void attend(const Place& place, const float* q, std::int32_t position, Real* out
   // nothing.
   const double weight_error = std::expm1(2 * worst + 100 * kF32Unit) + 8 * kF32Unit +
                               4 * (std::floor(static_cast<double>(n) / 8) + 2) * kF32Unit;
-  const double relative = 2 * weight_error + 2 * (n + 4) * kF32Unit;
+  const double relative = 2 * weight_error + 2 * (n + 4) * kF32Unit + 2 * units.weight;
   for (std::int32_t d = 0; d < head_dim; ++d) {
     double sum = 0, magnitude = 0;
     for (std::int32_t t = 0; t < n; ++t) {
@@ -87,16 +95,19 @@ void attend(const Place& place, const float* q, std::int32_t position, Real* out
 
 }  // namespace
 
-std::vector<Real> attn_paged(const AttnPagedArgs& args) {
+std::vector<Real> attn_paged(const AttnPagedArgs& args, AttentionOperands operands) {
   const KvGeometry& g = args.kv.geometry;
   const std::int32_t group = args.n_heads / g.n_kv_heads;
+  OperandUnits units;
+  if (operands == AttentionOperands::kBf16Pairs && g.dtype == DType::kBf16)
+    units = {kBf16Unit * kBf16Unit / 4, kBf16Unit / 2};
   std::vector<Real> out(static_cast<std::size_t>(args.n_rows) *
                         static_cast<std::size_t>(args.n_heads * g.head_dim));
   for (std::int32_t s = 0; s < args.n_sequences; ++s)
     for (std::int32_t r = args.row_begin[s]; r < args.row_begin[s + 1]; ++r)
       for (std::int32_t h = 0; h < args.n_heads; ++h) {
         const std::int64_t at = (std::int64_t{r} * args.n_heads + h) * g.head_dim;
-        attend({args, s, h / group}, args.q + at, args.positions[r], out.data() + at);
+        attend({args, s, h / group}, args.q + at, args.positions[r], units, out.data() + at);
       }
   return out;
 }

@@ -43,7 +43,11 @@ struct Qkv {
 };
 Qkv qkv_rope_append(const QkvRopeAppendArgs& args, const Matrix& qkv, InputRounding rounding);
 
-std::vector<Real> attn_paged(const AttnPagedArgs& args);  // [n_rows, n_heads, head_dim]
+// What attention multiplies: f32; or, where the cache holds bf16, queries as the sum of two bf16
+// and weights of the softmax rounded to one.
+enum class AttentionOperands { kF32, kBf16Pairs };
+// [n_rows, n_heads, head_dim]
+std::vector<Real> attn_paged(const AttnPagedArgs& args, AttentionOperands operands);
 // `before`: the residual as it was, [n_rows, n_out]; with args.partial it takes no part.
 std::vector<Real> matmul_residual(const MatmulResidualArgs& args,
                                   const Matrix& weight,

@@ -150,7 +150,13 @@ std::vector<Batch::Part> everything(const cases::Attention& c) {
   return parts;
 }
 
-class AttnPaged : public OpTest {};
+class AttnPaged : public OpTest {
+ protected:
+  static ref::AttentionOperands operands() {
+    return GetParam().isa == CpuIsa::kAvx512Bf16 ? ref::AttentionOperands::kBf16Pairs
+                                                 : ref::AttentionOperands::kF32;
+  }
+};
 
 TEST_P(AttnPaged, MatchesReferenceOnEveryCase) {
   for (const DType dtype : cases::kv_dtypes())
@@ -162,7 +168,8 @@ TEST_P(AttnPaged, MatchesReferenceOnEveryCase) {
       Batch batch(rng, data, everything(c), c.block_tokens);
       const auto want = ref::attn_paged(
           batch.args(batch.q.data(), batch.positions.data(), batch.row_begin.data(),
-                     batch.tables.data(), batch.blocks.data(), nullptr, data.host_scales()));
+                     batch.tables.data(), batch.blocks.data(), nullptr, data.host_scales()),
+          operands());
       ASSERT_TRUE(close(batch.run(backend()), want));
     }
 }
@@ -242,6 +249,17 @@ TEST_P(AttnPaged, LowBitsOfQueriesAndWeightsCount) {
   const cases::Attention c{1, 1, 31, 1, 1, 64, 16};
   Sequences data(rng, c, DType::kBf16);
   const auto run = [&] { return Batch(rng, data, everything(c), 16).run(backend()); };
+  if (operands() == ref::AttentionOperands::kBf16Pairs) {  // queries are the sum of two bf16
+    const auto want = run();
+    for (float& q : data.queries[0]) {
+      const float high = bf16_to_f32(f32_to_bf16(q));
+      q = high + bf16_to_f32(f32_to_bf16(q - high));
+    }
+    EXPECT_TRUE(same_bits(run(), want));
+    for (float& q : data.queries[0]) q = bf16_to_f32(f32_to_bf16(q));
+    EXPECT_FALSE(same_bits(run(), want));
+    return;
+  }
   const auto clear = [&] {
     for (auto* all : {&data.keys[0], &data.values[0], &data.queries[0]})
       std::fill(all->begin(), all->end(), 0.0f);

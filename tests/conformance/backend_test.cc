@@ -55,7 +55,7 @@ TEST(MakeBackend, TheCpuRefusesFloat8WithASentence) {
 
 TEST(MakeBackend, NamesItsNumericsAndItself) {
   const auto backend = make_backend({.n_threads = 3, .isa = CpuIsa::kScalar});
-  EXPECT_EQ(backend->numerics(), "cpu/scalar/2");
+  EXPECT_EQ(backend->numerics(), "cpu/scalar/3");
   EXPECT_EQ(backend->description(), "cpu, 3 threads, scalar");
   EXPECT_GT(backend->free_bytes(), std::size_t{1} << 20);
   EXPECT_EQ(device_identity("cpu"), "");  // ranks may share it
