@@ -34,8 +34,17 @@ __device__ __forceinline__ std::int32_t shuffle_xor(std::int32_t x, int mask) {
 __device__ __forceinline__ float shuffle(float x, int lane) {
   return __shfl_sync(0xffffffffu, x, lane);
 }
+__device__ __forceinline__ std::int32_t shuffle(std::int32_t x, int lane) {
+  return __shfl_sync(0xffffffffu, x, lane);
+}
 __device__ __forceinline__ void sync_warp() { __syncwarp(); }
 __device__ __forceinline__ void sync_block() { __syncthreads(); }
+
+// x, and nothing that is computed from it leaves the loop this is called in.
+__device__ __forceinline__ std::int32_t not_hoisted(std::int32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 
 // --- Memory
 
@@ -49,6 +58,13 @@ __device__ __forceinline__ Words4 load_weights(const void* at) {  // read once: 
 __device__ __forceinline__ Words4 load_words(const void* at) {
   const uint4 v = *static_cast<const uint4*>(at);
   return {{v.x, v.y, v.z, v.w}};
+}
+__device__ __forceinline__ void store_words(void* at, const Words4& x) {
+  *static_cast<uint4*>(at) = {x.w[0], x.w[1], x.w[2], x.w[3]};
+}
+// Into L2, for a later load of the line.
+__device__ __forceinline__ void prefetch_line(const void* at) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
 // Between blocks of one launch: what a thread wrote before publish() may be read, by
 // load_published(), by a thread that has seen a later arrive().
@@ -112,19 +128,22 @@ __device__ __forceinline__ void i8_to_halves(std::uint32_t codes,
   asm("sub.f16x2 %0, %1, %2;" : "=r"(high) : "r"(h), "r"(0x64806480u));
 }
 
-// A pair rounded to 16 bits, the first in the low half. Finite values beyond the largest half
-// become it; an infinity and a NaN stay what they are.
-__device__ __forceinline__ std::uint32_t to_halves(float low, float high, bool is_bf16) {
+// The largest half is a limit to finite values; an infinity and a NaN stay what they are.
+__device__ __forceinline__ float limited_to_half(float x) {
+  return x - x == 0.0f ? fminf(fmaxf(x, -65504.0f), 65504.0f) : x;
+}
+// A pair rounded to 16 bits, the first in the low half; with limits, to_halves.
+__device__ __forceinline__ std::uint32_t round_pair(float low, float high, bool is_bf16) {
   std::uint32_t pair;
-  if (is_bf16) {
+  if (is_bf16)
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-  }
-  const auto limited = [](float x) {
-    return x - x == 0.0f ? fminf(fmaxf(x, -65504.0f), 65504.0f) : x;
-  };
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(limited(high)), "f"(limited(low)));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
+}
+__device__ __forceinline__ std::uint32_t to_halves(float low, float high, bool is_bf16) {
+  if (is_bf16) return round_pair(low, high, true);
+  return round_pair(limited_to_half(low), limited_to_half(high), false);
 }
 
 // --- Launches that overlap: nothing mutable may be touched before wait_for_earlier_kernels()
@@ -208,16 +227,28 @@ __device__ __forceinline__ void sync_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                    : "memory");
 }
-// The float at `p` in the shared memory of another block of the cluster.
-__device__ __forceinline__ float load_from_rank(const float* p, int rank) {
-  std::uint32_t there;
-  float x;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-               : "=r"(there)
-               : "r"(shared_address(p)), "r"(rank));
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(there) : "memory");
-  return x;
+// The same at the end: what was stored since need not have arrived, only what was loaded.
+__device__ __forceinline__ void leave_cluster() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::
+                   : "memory");
 }
+// The floats at `p` in the shared memory of another block of the cluster.
+class RankFloats {
+ public:
+  __device__ __forceinline__ RankFloats(const float* p, int rank) {
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(there_)
+                 : "r"(shared_address(p)), "r"(rank));
+  }
+  __device__ __forceinline__ float load(int i) const {
+    float x;
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(there_ + 4 * i) : "memory");
+    return x;
+  }
+
+ private:
+  std::uint32_t there_;
+};
 #endif
 
 }  // namespace foretoken::cuda

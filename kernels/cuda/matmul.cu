@@ -79,12 +79,19 @@ __global__ void __launch_bounds__(kFinishThreads) finish_parts_kernel(MatmulArgs
   const std::int64_t n_rows = std::int64_t{p.n_row_blocks} * fragment::kBlockRows;
   const float* parts =
       p.parts + token * n_rows + static_cast<std::int64_t>(row_block) * fragment::kBlockRows;
-  finish_block<kFinish>(token, row_block, f, nullptr, [&](int i) {
-    float sum = parts[i];
+  float y[kLaneSums], old[kLaneSums] = {};
+  if constexpr (kFinish == Finish::kAdd) load_old(token, row_block, f, old);
+#pragma unroll
+  for (int i = 0; i < kLaneSums; ++i) {
+    const int row = lane_row<kFinish>(i);
+    const std::int64_t packed = std::int64_t{row_block} * fragment::kBlockRows + row;
+    y[i] = parts[row];
     for (int part = 1; part < p.n_parts; ++part)
-      sum += parts[std::int64_t{part} * p.n_groups * 8 * n_rows + i];
-    return sum;
-  });
+      y[i] += parts[std::int64_t{part} * p.n_groups * 8 * n_rows + row];
+    if (f.scales != nullptr) y[i] *= f.scales[packed];
+    if (f.bias != nullptr) y[i] += f.bias[packed];
+  }
+  finish_block<kFinish>(token, row_block, f, nullptr, y, old);
 }
 
 template <DType kWeights>

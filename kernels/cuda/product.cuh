@@ -74,44 +74,65 @@ struct PackedRows {
   }
 };
 
-__device__ __forceinline__ float scaled(float sum, std::int64_t packed_row, const FinishArgs& f) {
-  const float y = f.scales != nullptr ? sum * f.scales[packed_row] : sum;
-  return f.bias != nullptr ? y + f.bias[packed_row] : y;
-}
-
 __device__ __forceinline__ float silu_times(float gate, float up) {
   return gate / (1.0f + expf(-gate)) * up;
 }
 
-// A warp finishes one row block of one token. sum(i): the whole sum of the block's packed row i.
-// room: kBlockRows floats of the warp's own, for kRope.
-template <Finish kFinish, class Sum>
-__device__ __forceinline__ void finish_block(
-    std::int32_t token, std::int32_t row_block, const FinishArgs& f, float* room, const Sum& sum) {
-  constexpr int kColumns = fragment::kBlockRows / (kFinish == Finish::kSwiglu ? 2 : 1);
+// A warp finishes one row block of one token: a lane has four of its sums, here which. SwiGLU: two
+// gates, then what belongs to them.
+inline constexpr int kLaneSums = 4;
+template <Finish kFinish>
+__device__ __forceinline__ int lane_row(int i) {
+  if constexpr (kFinish != Finish::kSwiglu) return 32 * i + lane_id();
+  return static_cast<int>(fragment::gate_row(32 * (i % 2) + lane_id())) + i / 2 * 8;
+}
+template <Finish kFinish>
+inline constexpr int kBlockColumns = fragment::kBlockRows / (kFinish == Finish::kSwiglu ? 2 : 1);
+
+// What lies where kAdd adds, of a lane's columns.
+__device__ __forceinline__ void load_old(std::int32_t token,
+                                         std::int32_t row_block,
+                                         const FinishArgs& f,
+                                         float (&old)[kLaneSums]) {
+  const std::int32_t first = row_block * fragment::kBlockRows;
+  const float* out = f.out + std::int64_t{token} * f.n_columns + first;
+#pragma unroll
+  for (int i = 0; i < kLaneSums; ++i) {
+    const int column = 32 * i + lane_id();
+    old[i] = first + column < f.n_columns ? out[column] : 0.0f;
+  }
+}
+
+// y: scaled sums of lane_row(0), ... room: kBlockRows floats of the warp's own, for kRope. old: for
+// kAdd.
+template <Finish kFinish>
+__device__ __forceinline__ void finish_block(std::int32_t token,
+                                             std::int32_t row_block,
+                                             const FinishArgs& f,
+                                             float* room,
+                                             const float (&y)[kLaneSums],
+                                             const float (&old)[kLaneSums]) {
+  constexpr int kColumns = kBlockColumns<kFinish>;
   const std::int32_t first = row_block * kColumns;
-  const std::int64_t first_row = std::int64_t{row_block} * fragment::kBlockRows;
   float* out = f.out + std::int64_t{token} * f.n_columns + first;
-  const auto finished = [&](int i) { return scaled(sum(i), first_row + i, f); };
-  const auto column = [&](int i) {  // gives what it writes
-    if (first + i >= f.n_columns) return 0.0f;
-    if constexpr (kFinish == Finish::kSwiglu) {
-      const int gate = static_cast<int>(fragment::gate_row(i));
-      return out[i] = silu_times(finished(gate), finished(gate + 8));
-    } else if constexpr (kFinish == Finish::kRope) {
-      return room[i] = finished(i);
-    } else {
-      const float y = finished(i);
-      return out[i] = kFinish == Finish::kAdd ? out[i] + y : y;
-    }
-  };
+  float written[kColumns / 32];
+#pragma unroll
+  for (int i = 0; i < kColumns / 32; ++i) {
+    const int column = 32 * i + lane_id();
+    written[i] = y[i];
+    if constexpr (kFinish == Finish::kSwiglu) written[i] = silu_times(y[i], y[i + 2]);
+    if constexpr (kFinish == Finish::kAdd) written[i] = old[i] + y[i];
+    if (first + column >= f.n_columns)
+      written[i] = 0;
+    else if constexpr (kFinish == Finish::kRope)
+      room[column] = written[i];
+    else
+      out[column] = written[i];
+  }
   if constexpr (kFinish == Finish::kAdd) {
-    const float squares = squares_of_piece(column);
+    const float squares = squares_of_piece([&](int i) { return written[(i - lane_id()) / 32]; });
     if (f.squares != nullptr && lane_id() == 0)
       f.squares[token * squares_per_row(f.n_columns) + row_block] = squares;
-  } else {
-#pragma unroll
-    for (int i = 0; i < kColumns; i += 32) column(i + lane_id());
   }
   if constexpr (kFinish == Finish::kRope) {
     sync_warp();

@@ -21,7 +21,12 @@ __device__ __forceinline__ float squares_of_piece(const Value& value) {
   return warp_sum(sum);
 }
 
-// What rows of n values are multiplied with before their gains; pieces[row] may be null.
+// What a row of n values is multiplied with before its gains.
+__device__ __forceinline__ float rms_scale(float squares, int n, float eps) {
+  return 1.0f / sqrtf(squares / static_cast<float>(n) + eps);
+}
+
+// Of rows with these pieces; pieces[row] may be null.
 template <int kRows>
 __device__ __forceinline__ void rms_scales(const float* const (&pieces)[kRows],
                                            int n,
@@ -33,8 +38,7 @@ __device__ __forceinline__ void rms_scales(const float* const (&pieces)[kRows],
     for (int row = 0; row < kRows; ++row)
       if (pieces[row] != nullptr) sums[row] += pieces[row][i];
 #pragma unroll
-  for (int row = 0; row < kRows; ++row)
-    scales[row] = 1.0f / sqrtf(warp_sum(sums[row]) / static_cast<float>(n) + eps);
+  for (int row = 0; row < kRows; ++row) scales[row] = rms_scale(warp_sum(sums[row]), n, eps);
 }
 
 }  // namespace foretoken::cuda

@@ -111,8 +111,11 @@ T shuffle_xor(T x, int mask) {
   return exchange(x, lane_id() ^ mask);
 }
 inline float shuffle(float x, int lane) { return exchange(x, lane); }
+inline std::int32_t shuffle(std::int32_t x, int lane) { return exchange(x, lane); }
 inline void sync_warp() { emu::wait_warp(); }
 inline void sync_block() { emu::wait_block(); }
+
+inline std::int32_t not_hoisted(std::int32_t x) { return x; }
 
 inline Words4 load_words(const void* at) {
   Words4 x;
@@ -121,6 +124,13 @@ inline Words4 load_words(const void* at) {
   return x;
 }
 inline Words4 load_weights(const void* at) { return load_words(at); }
+inline void store_words(void* at, const Words4& x) {
+  if (reinterpret_cast<std::uintptr_t>(at) % 16 != 0) std::abort();
+  std::memcpy(at, &x, sizeof x);
+}
+inline void prefetch_line(const void* at) {  // looks whether there is such memory
+  static_cast<void>(*static_cast<const volatile std::byte*>(at));
+}
 inline void publish() {}
 inline std::uint32_t arrive(std::uint32_t* count) { return (*count)++; }
 inline float load_published(const float* at) { return *at; }
@@ -154,12 +164,18 @@ inline void i8_to_halves(std::uint32_t codes, std::uint32_t& low, std::uint32_t&
   high = each_half(high, centre);
 }
 
-inline std::uint32_t to_halves(float low, float high, bool is_bf16) {
+inline float limited_to_half(float x) {
+  return std::isfinite(x) ? std::fmin(std::fmax(x, -65504.0f), 65504.0f) : x;
+}
+inline std::uint32_t round_pair(float low, float high, bool is_bf16) {
   const auto half = [is_bf16](float x) -> std::uint32_t {
-    if (is_bf16) return f32_to_bf16(x);
-    return f32_to_f16(std::isfinite(x) ? std::fmin(std::fmax(x, -65504.0f), 65504.0f) : x);
+    return is_bf16 ? f32_to_bf16(x) : f32_to_f16(x);
   };
   return half(low) | half(high) << 16;
+}
+inline std::uint32_t to_halves(float low, float high, bool is_bf16) {
+  if (is_bf16) return round_pair(low, high, true);
+  return round_pair(limited_to_half(low), limited_to_half(high), false);
 }
 
 inline void wait_for_earlier_kernels() { emu::wait_for_earlier_kernels(); }
@@ -191,11 +207,20 @@ inline void bulk_prefetch(const void* from, int bytes) {  // looks whether there
 }
 inline int cluster_rank() { return emu::here.rank; }
 inline void sync_cluster() { emu::wait_cluster(); }
-inline float load_from_rank(const float* p, int rank) {
-  const auto offset = reinterpret_cast<const std::byte*>(p) - emu::here.shared;
-  float x;
-  std::memcpy(&x, emu::shared_of_rank(rank) + offset, sizeof x);
-  return x;
-}
+inline void leave_cluster() { emu::wait_cluster(); }
+class RankFloats {
+ public:
+  RankFloats(const float* p, int rank)
+      : there_(emu::shared_of_rank(rank) +
+               (reinterpret_cast<const std::byte*>(p) - emu::here.shared)) {}
+  float load(int i) const {
+    float x;
+    std::memcpy(&x, there_ + 4 * i, sizeof x);
+    return x;
+  }
+
+ private:
+  const std::byte* there_;
+};
 
 }  // namespace foretoken::cuda
