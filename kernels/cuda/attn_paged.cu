@@ -27,7 +27,8 @@ constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
 constexpr int kQueries = 16;  // of a block
 constexpr int kPerWarp = kQueries / kWarps;
-constexpr int kSpan = 32;  // positions of a step: one a lane
+constexpr int kSpan = 32;  // positions: one a lane
+constexpr int kSpans = 2;  // on the matrix unit at a time
 constexpr int kMaxHeadDim = 256;
 constexpr float kNothing = -__builtin_inff();
 
@@ -125,8 +126,8 @@ struct WideSpan {
   }
 };
 
-// What the matrix unit works on, in shared memory: 16-bit operands, pitches that spread a
-// fragment's rows over the banks, and what passes between the warps.
+// What the matrix unit works on, in shared memory, for kSpans spans: 16-bit operands, pitches that
+// spread a fragment's rows over the banks, and what passes between the warps.
 template <int kDims>
 struct NarrowSpan {
   static constexpr int kHeadDim = 32 * kDims;
@@ -134,33 +135,30 @@ struct NarrowSpan {
   static constexpr int kAcross = kSpan + 8;    // of a row of positions
   static constexpr int kScores = kSpan + 1;
   static constexpr int kTerms = 3;
-  static constexpr int kBytes = 2 * (kTerms * kQueries * kPitch + kSpan * kPitch +
-                                     kHeadDim * kAcross + kTerms * kQueries * kAcross) +
-                                4 * (kQueries * kScores + kQueries);
-  static_assert(2 * kSpan * kPitch >= 4 * kQueries * kHeadDim);
-  std::uint16_t* keys;    // [kSpan][kPitch]; at the end of a run the sums, [kQueries][kHeadDim] f32
-  std::uint16_t* values;  // [kHeadDim][kAcross]
-  std::uint16_t* q;       // [kTerms][kQueries][kPitch]
-  std::uint16_t* weights;  // [kTerms][kQueries][kAcross]
-  float* scores;           // [kQueries][kScores]
-  float* factors;          // [kQueries]: what sums so far are multiplied with
+  static constexpr int kKeys = kSpan * kPitch;  // of a span
+  static constexpr int kValues = kHeadDim * kAcross;
+  static constexpr int kWeights = kTerms * kQueries * kAcross;
+  static constexpr int kBytes =
+      2 * (kTerms * kQueries * kPitch + kSpans * (kKeys + kValues + kWeights)) +
+      4 * kSpans * (kQueries * kScores + kQueries);
+  static_assert(2 * kSpans * kKeys >= 4 * kQueries * kHeadDim);
+  std::uint16_t* keys;     // [kSpans][kSpan][kPitch]; at the end the sums, [kQueries][kHeadDim] f32
+  std::uint16_t* values;   // [kSpans][kHeadDim][kAcross]
+  std::uint16_t* q;        // [kTerms][kQueries][kPitch]
+  std::uint16_t* weights;  // [kSpans][kTerms][kQueries][kAcross]
+  float* scores;           // [kSpans][kQueries][kScores]
+  float* factors;          // [kSpans][kQueries]: what sums so far are multiplied with
   __device__ __forceinline__ explicit NarrowSpan(std::byte* at)
       : keys(reinterpret_cast<std::uint16_t*>(at)),
-        values(keys + kSpan * kPitch),
-        q(values + kHeadDim * kAcross),
+        values(keys + kSpans * kKeys),
+        q(values + kSpans * kValues),
         weights(q + kTerms * kQueries * kPitch),
-        scores(reinterpret_cast<float*>(weights + kTerms * kQueries * kAcross)),
-        factors(scores + kQueries * kScores) {}
-  __device__ __forceinline__ float key(int j, int d) const {
-    return bf16_to_f32(keys[j * kPitch + d]);
-  }
-  __device__ __forceinline__ float value(int j, int d) const {
-    return bf16_to_f32(values[d * kAcross + j]);
-  }
+        scores(reinterpret_cast<float*>(weights + kSpans * kWeights)),
+        factors(scores + kSpans * kQueries * kScores) {}
   // Without their scales: these are in the scale of the scores and in the result.
   template <DType kKv>
   __device__ __forceinline__ void put(
-      int j, int d, const Words4& k, const Words4& v, float, float) const {
+      int span, int j, int d, const Words4& k, const Words4& v) const {
     constexpr int kEach = 16 / static_cast<int>(size_bytes(kKv));
     const auto pair = [](const Words4& words, int i) {
       if constexpr (kKv == DType::kBf16) return words.w[i];
@@ -168,13 +166,51 @@ struct NarrowSpan {
       return bits_as<std::uint32_t>(element<kKv>(words, 2 * i)) >> 16 |
              (bits_as<std::uint32_t>(element<kKv>(words, 2 * i + 1)) & 0xffff0000u);
     };
+    std::uint16_t* across = values + span * kValues + d * kAcross + j;
+    std::uint16_t* key = keys + span * kKeys + j * kPitch + d;
+#pragma unroll
+    for (int i = 0; i < kEach / 2; i += 4)
+      store_words(key + 2 * i, {pair(k, i), pair(k, i + 1), pair(k, i + 2), pair(k, i + 3)});
 #pragma unroll
     for (int i = 0; i < kEach / 2; ++i) {
       const std::uint32_t value = pair(v, i);
-      reinterpret_cast<std::uint32_t*>(keys + j * kPitch + d)[i] = pair(k, i);
-      values[(d + 2 * i) * kAcross + j] = static_cast<std::uint16_t>(value);
-      values[(d + 2 * i + 1) * kAcross + j] = static_cast<std::uint16_t>(value >> 16);
+      across[2 * i * kAcross] = static_cast<std::uint16_t>(value);
+      across[(2 * i + 1) * kAcross] = static_cast<std::uint16_t>(value >> 16);
     }
+  }
+};
+
+// A thread's part of a span on its way from the cache: of one position, 16 bytes at a time. Two
+// lanes take 32 bytes of a position, the next two those of the next, so that stores to shared
+// memory meet no bank more than twice.
+template <DType kKv, int kDims>
+struct Fetched {
+  static constexpr int kBytes = static_cast<int>(size_bytes(kKv));
+  static constexpr int kEach = 16 / kBytes;
+  static constexpr int kStep = 2 * kThreads / 2 / kSpan * kEach;  // dimensions between two loads
+  static constexpr int kLoads = 32 * kDims / kStep;
+  Words4 keys[kLoads];
+  Words4 values[kLoads];
+  static __device__ __forceinline__ int position() {
+    return static_cast<int>(threadIdx.x) / 2 % kSpan;
+  }
+  static __device__ __forceinline__ int dimension() {
+    const int i = static_cast<int>(threadIdx.x);
+    return (i / (2 * kSpan) * 2 + i % 2) * kEach;
+  }
+  // key: of this thread's position.
+  __device__ __forceinline__ void load(const std::byte* key, std::int64_t to_values) {
+    const std::byte* at = key + dimension() * kBytes;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      keys[i] = load_words(at + i * kStep * kBytes);
+      values[i] = load_words(at + to_values + i * kStep * kBytes);
+    }
+  }
+  __device__ __forceinline__ void put(const NarrowSpan<kDims>& there, int span) const {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i)
+      there.template put<kKv>(span, position(), dimension() + i * kStep, keys[i], values[i]);
   }
 };
 
@@ -186,23 +222,23 @@ __device__ __forceinline__ Span make_span(float* at, int head_dim) {
     return Span(reinterpret_cast<std::byte*>(at));
 }
 
-// x as a sum of three bf16: exactly, but for what lies below the smallest.
-__device__ __forceinline__ void split(float x, std::uint16_t* to, int stride) {
+// A pair as sums of three bf16 each: exactly, but for what lies below the smallest.
+__device__ __forceinline__ void split(float low, float high, std::uint32_t (&terms)[3]) {
 #pragma unroll
   for (int term = 0; term < 3; ++term) {
-    const std::uint16_t part = f32_to_bf16(x);
-    to[term * stride] = part;
-    x = x - bf16_to_f32(part);
+    terms[term] = round_pair(low, high, true);
+    low = low - bits_as<float>(terms[term] << 16);
+    high = high - bits_as<float>(terms[term] & 0xffff0000u);
   }
 }
 
 // One span for the queries of a warp: lanes are positions for the scores, then dimensions for the
 // values; what is read of the span is read once for all. Query i has the first n_valid[i] positions
-// of the span, or none. q: [kPerWarp][head_dim].
-template <int kDims, class Span>
+// of the span, or none. q: of the warp's first query.
+template <int kDims>
 __device__ __forceinline__ void absorb_span(Softmax<kDims> (&state)[kPerWarp],
                                             const float* q,
-                                            const Span& span,
+                                            const WideSpan& span,
                                             const std::int32_t (&n_valid)[kPerWarp],
                                             int head_dim,
                                             float scale) {
@@ -210,20 +246,20 @@ __device__ __forceinline__ void absorb_span(Softmax<kDims> (&state)[kPerWarp],
 #pragma unroll
   for (int i = 0; i < kPerWarp; ++i) any = any || n_valid[i] > 0;
   if (!any) return;
-  const int lane = lane_id();
+  const int lane = lane_id(), apart = kWarps * head_dim;
   float even[kPerWarp] = {}, odd[kPerWarp] = {};
   for (int d = 0; d + 1 < head_dim; d += 2) {
     const float first = span.key(lane, d), second = span.key(lane, d + 1);
 #pragma unroll
     for (int i = 0; i < kPerWarp; ++i) {
-      even[i] = fma32(q[i * head_dim + d], first, even[i]);
-      odd[i] = fma32(q[i * head_dim + d + 1], second, odd[i]);
+      even[i] = fma32(q[i * apart + d], first, even[i]);
+      odd[i] = fma32(q[i * apart + d + 1], second, odd[i]);
     }
   }
   if (head_dim % 2 != 0)
 #pragma unroll
     for (int i = 0; i < kPerWarp; ++i)
-      even[i] = fma32(q[i * head_dim + head_dim - 1], span.key(lane, head_dim - 1), even[i]);
+      even[i] = fma32(q[i * apart + head_dim - 1], span.key(lane, head_dim - 1), even[i]);
   float weight[kPerWarp];
   std::int32_t most = 0;
 #pragma unroll
@@ -257,6 +293,79 @@ __device__ __forceinline__ void absorb_span(Softmax<kDims> (&state)[kPerWarp],
   }
 }
 
+// The same for 16-bit keys and values that lie in span `at`, 16 bytes of them at a time.
+template <int kDims, int kMine>
+__device__ __forceinline__ void absorb_part(Softmax<kDims> (&state)[kMine],
+                                            const float* q,
+                                            const NarrowSpan<kDims>& span,
+                                            int at,
+                                            const std::int32_t (&n_valid)[kMine],
+                                            float scale) {
+  using Span = NarrowSpan<kDims>;
+  constexpr int kEach = 8, kApart = kWarps * Span::kHeadDim;
+  std::int32_t most = 0;
+#pragma unroll
+  for (int i = 0; i < kMine; ++i) most = n_valid[i] > most ? n_valid[i] : most;
+  if (most <= 0) return;
+  const int lane = lane_id();
+  const auto low = [](std::uint32_t pair) { return bits_as<float>(pair << 16); };
+  const auto high = [](std::uint32_t pair) { return bits_as<float>(pair & 0xffff0000u); };
+  float even[kMine] = {}, odd[kMine] = {};
+  const std::uint16_t* key = span.keys + at * Span::kKeys + lane * Span::kPitch;
+#pragma unroll 2
+  for (int d = 0; d < Span::kHeadDim; d += kEach) {
+    const Words4 keys = load_words(key + d);
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      const Words4 first = load_words(q + i * kApart + d),
+                   second = load_words(q + i * kApart + d + 4);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const Words4& four = j < 2 ? first : second;
+        even[i] = fma32(bits_as<float>(four.w[j % 2 * 2]), low(keys.w[j]), even[i]);
+        odd[i] = fma32(bits_as<float>(four.w[j % 2 * 2 + 1]), high(keys.w[j]), odd[i]);
+      }
+    }
+  }
+  float weight[kMine];
+#pragma unroll
+  for (int i = 0; i < kMine; ++i) {
+    const bool any = n_valid[i] > 0;
+    const float score = lane < n_valid[i] ? (even[i] + odd[i]) * scale : kNothing;
+    float max = score;
+    for (int step = 16; step > 0; step /= 2) max = fmaxf(max, shuffle_xor(max, step));
+    max = fmaxf(max, state[i].max);  // passes over a NaN, which comes back through its weight
+    const float before = expf(state[i].max - max);
+    weight[i] = lane < n_valid[i] ? expf(score - max) : 0.0f;
+    const float sum = state[i].sum * before + warp_sum(weight[i]);
+    state[i].sum = any ? sum : state[i].sum;
+#pragma unroll
+    for (int d = 0; d < kDims; ++d)
+      state[i].acc[d] = any ? state[i].acc[d] * before : state[i].acc[d];
+    state[i].max = any ? max : state[i].max;
+  }
+  const std::uint16_t* across = span.values + at * Span::kValues + lane * Span::kAcross;
+#pragma unroll 1
+  for (int j = 0; j < most; j += kEach) {
+    Words4 values[kDims];
+#pragma unroll
+    for (int d = 0; d < kDims; ++d) values[d] = load_words(across + d * 32 * Span::kAcross + j);
+#pragma unroll
+    for (int k = 0; k < kEach; ++k)
+#pragma unroll
+      for (int i = 0; i < kMine; ++i) {
+        const float w = shuffle(weight[i], j + k);
+        const bool valid = j + k < n_valid[i];  // not even a weight of zero: the value may be NaN
+#pragma unroll
+        for (int d = 0; d < kDims; ++d) {
+          const std::uint32_t pair = values[d].w[k / 2];
+          const float sum = fma32(w, k % 2 == 0 ? low(pair) : high(pair), state[i].acc[d]);
+          state[i].acc[d] = valid ? sum : state[i].acc[d];
+        }
+      }
+  }
+}
+
 // Of a head of an fp8 cache; times one changes no bit.
 struct KvScales {
   float of_keys = 1.0f;
@@ -274,41 +383,42 @@ FORETOKEN_HD bool loads_whole(const AttentionArgs& p, int each) {
   return p.geometry.head_dim % each == 0 && reinterpret_cast<std::uintptr_t>(p.blocks) % 16 == 0;
 }
 
-// Keys and values of positions begin .. begin + n into `span`. 16 bytes a load
-// where heads allow; two lanes take 32 bytes of a position, the next two those of the next, so that
-// stores to shared memory meet no bank more than twice.
-template <DType kKv, class Span>
+// The key of a position in the cache; its value lies plane_bytes() behind it.
+__device__ __forceinline__ const std::byte* key_at(const AttentionArgs& p,
+                                                   std::int32_t sequence,
+                                                   std::int32_t kv_head,
+                                                   std::int32_t position) {
+  const KvGeometry& g = p.geometry;
+  const std::int32_t* table = p.block_tables + std::int64_t{sequence} * p.max_blocks;
+  return p.blocks + kv_offset(g, table[position / g.block_tokens], position % g.block_tokens,
+                              p.layer, KvHalf::kKeys, kv_head);
+}
+
+// Keys and values of positions begin .. begin + n into `span`, 16 bytes a load where heads allow.
+template <DType kKv>
 __device__ __forceinline__ void load_span(const AttentionArgs& p,
                                           std::int32_t sequence,
                                           std::int32_t kv_head,
                                           std::int32_t begin,
                                           int n,
                                           const KvScales& scales,
-                                          const Span& span) {
+                                          const WideSpan& span) {
   const KvGeometry& g = p.geometry;
-  const std::int32_t* table = p.block_tables + std::int64_t{sequence} * p.max_blocks;
-  const auto key_of = [&](int j) {
-    const std::int32_t position = begin + j, block = table[position / g.block_tokens];
-    return p.blocks +
-           kv_offset(g, block, position % g.block_tokens, p.layer, KvHalf::kKeys, kv_head);
-  };
   constexpr int kBytes = static_cast<int>(size_bytes(kKv)), kEach = 16 / kBytes;
-  [[maybe_unused]] const bool whole = loads_whole(p, kEach);
-  if constexpr (std::is_same_v<Span, WideSpan>)
-    if (!whole) {
-      for (int i = static_cast<int>(threadIdx.x); i < n * g.head_dim; i += kThreads) {
-        const int j = i / g.head_dim, d = i % g.head_dim;
-        const std::byte* key = key_of(j);
-        span.keys[j * span.pitch + d] = load_kv<kKv>(key, d) * scales.of_keys;
-        span.values[j * span.pitch + d] = load_kv<kKv>(key + g.plane_bytes(), d) * scales.of_values;
-      }
-      return;
+  if (!loads_whole(p, kEach)) {
+    for (int i = static_cast<int>(threadIdx.x); i < n * g.head_dim; i += kThreads) {
+      const int j = i / g.head_dim, d = i % g.head_dim;
+      const std::byte* key = key_at(p, sequence, kv_head, begin + j);
+      span.keys[j * span.pitch + d] = load_kv<kKv>(key, d) * scales.of_keys;
+      span.values[j * span.pitch + d] = load_kv<kKv>(key + g.plane_bytes(), d) * scales.of_values;
     }
+    return;
+  }
   for (int i = static_cast<int>(threadIdx.x);; i += kThreads) {
     const int j = i / 2 % kSpan, d = (i / (2 * kSpan) * 2 + i % 2) * kEach;
     if (i / (2 * kSpan) * 2 * kEach >= g.head_dim) break;
     if (j >= n || d >= g.head_dim) continue;
-    const std::byte* key = key_of(j) + d * kBytes;
+    const std::byte* key = key_at(p, sequence, kv_head, begin + j) + d * kBytes;
     span.template put<kKv>(j, d, load_words(key), load_words(key + g.plane_bytes()), scales.of_keys,
                            scales.of_values);
   }
@@ -318,16 +428,16 @@ __device__ __forceinline__ void load_span(const AttentionArgs& p,
 // weights as three bf16 each, so nothing is lost beside bf16 keys and values. A row of a product
 // never sees another, and whether a span is whole depends on the query's position alone; the last
 // span of a query, if it is not whole, is absorb_span's.
-template <int kDims>
+template <int kDims, int kMine>
 struct WholeSpans {
   using Span = NarrowSpan<kDims>;
-  float max[kPerWarp];  // of this warp's own queries
-  float sum[kPerWarp];
+  float max[kMine];  // of this warp's own queries
+  float sum[kMine];
   float acc[kDims][4];  // of all queries, every fourth part of the dimensions, as C fragments
 
   __device__ __forceinline__ WholeSpans() {
 #pragma unroll
-    for (int i = 0; i < kPerWarp; ++i) {
+    for (int i = 0; i < kMine; ++i) {
       max[i] = kNothing;
       sum[i] = 0;
     }
@@ -360,64 +470,114 @@ struct WholeSpans {
                                                      fragment::b_k(lane, 2 * i));
   }
 
-  // By all warps. whole(i): of this warp's own query i; whole_row(r): of query r of the block.
-  template <class Whole, class WholeRow>
+  // The first n of the spans in `span`, which begin at position `begin`, by all warps. position: of
+  // the warp's queries; first, second: of the queries in a lane's C fragments.
   __device__ __forceinline__ void absorb(const Span& span,
+                                         int n,
+                                         std::int32_t begin,
                                          float scale,
-                                         const Whole& whole,
-                                         const WholeRow& whole_row) {
+                                         const std::int32_t (&position)[kMine],
+                                         std::int32_t first,
+                                         std::int32_t second) {
     const int warp = warp_id(), lane = lane_id();
-    float c[4] = {};
+    // All at once, also what is not there: nobody looks at its scores.
+    float c[kSpans][4] = {};
+#pragma unroll 2
     for (int k = 0; k < Span::kHeadDim; k += fragment::kStepK) {
-      std::uint32_t b[2];
-      load_b(span.keys + 8 * warp * Span::kPitch, Span::kPitch, k, b);
+      std::uint32_t b[kSpans][2];
+#pragma unroll
+      for (int s = 0; s < kSpans; ++s)
+        load_b(span.keys + s * Span::kKeys + 8 * warp * Span::kPitch, Span::kPitch, k, b[s]);
 #pragma unroll
       for (int term = Span::kTerms - 1; term >= 0; --term) {
         std::uint32_t a[4];
         load_a(span.q + term * kQueries * Span::kPitch, Span::kPitch, k, a);
-        mma_bf16(c, a, b[0], b[1]);
+#pragma unroll
+        for (int s = 0; s < kSpans; ++s) mma_bf16(c[s], a, b[s][0], b[s][1]);
       }
     }
 #pragma unroll
-    for (int i = 0; i < fragment::kCValues; ++i)
-      span.scores[fragment::c_row(lane, i) * Span::kScores + 8 * warp +
-                  fragment::c_token(lane, i)] = c[i];
-    sync_block();
+    for (int s = 0; s < kSpans; ++s)
 #pragma unroll
-    for (int i = 0; i < kPerWarp; ++i) {
-      if (!whole(i)) continue;
-      const int row = warp * kPerWarp + i;
-      const float score = span.scores[row * Span::kScores + lane] * scale;
-      float highest = score;
-      for (int step = 16; step > 0; step /= 2) highest = fmaxf(highest, shuffle_xor(highest, step));
-      highest = fmaxf(highest, max[i]);  // passes over a NaN, which comes back through its weight
-      const float before = expf(max[i] - highest), weight = expf(score - highest);
-      sum[i] = sum[i] * before + warp_sum(weight);
-      max[i] = highest;
-      split(weight, span.weights + row * Span::kAcross + lane, kQueries * Span::kAcross);
-      if (lane == 0) span.factors[row] = before;
-    }
+      for (int i = 0; i < fragment::kCValues; ++i)
+        span.scores[(s * kQueries + fragment::c_row(lane, i)) * Span::kScores + 8 * warp +
+                    fragment::c_token(lane, i)] = c[s][i];
     sync_block();
-    const bool first = whole_row(fragment::c_row(lane, 0)),
-               second = whole_row(fragment::c_row(lane, 2));
+    for (int s = 0; s < n; ++s) weigh(span, s, begin + s * kSpan, scale, position);
+    sync_block();
+    for (int s = 0; s < n; ++s) {
+      const auto is_whole = [&](std::int32_t at) { return at + 1 - begin >= (s + 1) * kSpan; };
+      add_values(span, s, is_whole(first), is_whole(second));
+    }
+  }
+
+  // Weights of span s from its scores; the warp's queries beside one another. What becomes of one
+  // that has no such span whole is looked at by nobody.
+  __device__ __forceinline__ void weigh(const Span& span,
+                                        int s,
+                                        std::int32_t begin,
+                                        float scale,
+                                        const std::int32_t (&position)[kMine]) {
+    const int lane = lane_id();
+    float score[kMine], highest[kMine], weight[kMine], total[kMine], before[kMine];
+#pragma unroll
+    for (int i = 0; i < kMine; ++i)
+      highest[i] = score[i] =
+          span.scores[(s * kQueries + i * kWarps + warp_id()) * Span::kScores + lane] * scale;
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+#pragma unroll
+      for (int i = 0; i < kMine; ++i) highest[i] = fmaxf(highest[i], shuffle_xor(highest[i], step));
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      highest[i] = fmaxf(highest[i], max[i]);  // passes over a NaN, which its weight brings back
+      before[i] = expf(max[i] - highest[i]);
+      total[i] = weight[i] = expf(score[i] - highest[i]);
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+#pragma unroll
+      for (int i = 0; i < kMine; ++i) total[i] += shuffle_xor(total[i], step);
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      const bool whole = position[i] + 1 - begin >= kSpan;
+      const int row = i * kWarps + warp_id();
+      const float all = sum[i] * before[i] + total[i];
+      sum[i] = whole ? all : sum[i];
+      max[i] = whole ? highest[i] : max[i];
+      std::uint32_t terms[3];
+      split(weight[i], 0.0f, terms);
+#pragma unroll
+      for (int term = 0; term < Span::kTerms; ++term)
+        span.weights[s * Span::kWeights + (term * kQueries + row) * Span::kAcross + lane] =
+            static_cast<std::uint16_t>(terms[term]);
+      if (lane == 0) span.factors[s * kQueries + row] = before[i];
+    }
+  }
+
+  // Values of span s; whether a lane's queries have it.
+  __device__ __forceinline__ void add_values(const Span& span, int s, bool first, bool second) {
+    const int warp = warp_id(), lane = lane_id();
     float next[kDims][4];
 #pragma unroll
     for (int tile = 0; tile < kDims; ++tile)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        next[tile][i] = acc[tile][i] * span.factors[fragment::c_row(lane, i)];
+        next[tile][i] = acc[tile][i] * span.factors[s * kQueries + fragment::c_row(lane, i)];
 #pragma unroll
     for (int k = 0; k < kSpan; k += fragment::kStepK) {
+      std::uint32_t b[kDims][2];
+#pragma unroll
+      for (int tile = 0; tile < kDims; ++tile)
+        load_b(span.values + s * Span::kValues + 8 * (warp * kDims + tile) * Span::kAcross,
+               Span::kAcross, k, b[tile]);
 #pragma unroll
       for (int term = Span::kTerms - 1; term >= 0; --term) {
         std::uint32_t a[4];
-        load_a(span.weights + term * kQueries * Span::kAcross, Span::kAcross, k, a);
+        load_a(span.weights + s * Span::kWeights + term * kQueries * Span::kAcross, Span::kAcross,
+               k, a);
 #pragma unroll
-        for (int tile = 0; tile < kDims; ++tile) {
-          std::uint32_t b[2];
-          load_b(span.values + 8 * (warp * kDims + tile) * Span::kAcross, Span::kAcross, k, b);
-          mma_bf16(next[tile], a, b[0], b[1]);
-        }
+        for (int tile = 0; tile < kDims; ++tile) mma_bf16(next[tile], a, b[tile][0], b[tile][1]);
       }
     }
 #pragma unroll
@@ -428,8 +588,7 @@ struct WholeSpans {
   }
 
   // At the end of a run, by all warps: state = the whole spans followed by what `state` has.
-  __device__ __forceinline__ void finish(const Span& span,
-                                         Softmax<kDims> (&state)[kPerWarp]) const {
+  __device__ __forceinline__ void finish(const Span& span, Softmax<kDims> (&state)[kMine]) const {
     const int warp = warp_id(), lane = lane_id();
     float* sums = reinterpret_cast<float*>(span.keys);
     sync_block();
@@ -441,14 +600,14 @@ struct WholeSpans {
              fragment::c_token(lane, i)] = acc[tile][i];
     sync_block();
 #pragma unroll
-    for (int i = 0; i < kPerWarp; ++i) {
+    for (int i = 0; i < kMine; ++i) {
       if (sum[i] == 0) continue;  // the query has no whole span here
       Softmax<kDims> all;
       all.max = max[i];
       all.sum = sum[i];
 #pragma unroll
       for (int d = 0; d < kDims; ++d)
-        all.acc[d] = sums[(warp * kPerWarp + i) * Span::kHeadDim + d * 32 + lane];
+        all.acc[d] = sums[(i * kWarps + warp) * Span::kHeadDim + d * 32 + lane];
       merge(all, state[i]);
       state[i] = all;
     }
@@ -480,47 +639,175 @@ __device__ __forceinline__ bool comes_last(std::uint32_t* arrivals, std::int32_t
   return last;
 }
 
-// All runs of a warp's queries, from the first to the last, some loaded ahead.
-template <int kDims, class HeadOf>
+// All runs of a warp's queries, from the first to the last: what merge() does, with the factors of
+// 32 runs taken first, a run a lane, and the sums of some runs loaded ahead.
+template <int kDims, int kMine, class HeadOf>
 __device__ __forceinline__ void merge_runs(const AttentionArgs& p,
-                                           const std::int32_t (&position)[kPerWarp],
+                                           const std::int32_t (&position)[kMine],
                                            std::int32_t n_runs,
                                            const HeadOf& head_of,
-                                           Softmax<kDims> (&total)[kPerWarp]) {
-  constexpr int kAhead = 2;
+                                           Softmax<kDims> (&total)[kMine]) {
+  constexpr int kAhead = kMine == 1 ? 8 : 2;
   const int lane = lane_id(), head_dim = p.geometry.head_dim;
-  for (std::int32_t first = 0; first < n_runs; first += kAhead) {
-    Softmax<kDims> part[kAhead][kPerWarp];
+  const float* partial[kMine];  // of the query's first run
+  std::int32_t n[kMine];        // runs that it has
 #pragma unroll
-    for (int run = 0; run < kAhead; ++run)
+  for (int i = 0; i < kMine; ++i) {
+    n[i] = position[i] < 0 ? 0 : fragment::runs_of(position[i] + 1);
+    partial[i] =
+        p.partial + (n[i] > 0 ? head_of(i * kWarps + warp_id()) * p.n_runs : 0) * (head_dim + 2);
+  }
+  for (std::int32_t first = 0; first < n_runs; first += 32) {
+    float before[kMine], after[kMine], sums[kMine];
 #pragma unroll
-      for (int i = 0; i < kPerWarp; ++i) {
-        if (position[i] < fragment::run_begin(first + run)) continue;
-        const float* in = p.partial + (head_of(warp_id() * kPerWarp + i) * p.n_runs + first + run) *
-                                          (head_dim + 2);
-        part[run][i].max = load_published(in);
-        part[run][i].sum = load_published(in + 1);
+    for (int i = 0; i < kMine; ++i) {
+      const bool exists = first + lane < n[i];
+      const float* in = partial[i] + (exists ? first + lane : 0) * (head_dim + 2);
+      const float mine = exists ? load_published(in) : kNothing;
+      sums[i] = exists ? load_published(in + 1) : 0.0f;
+      float max = mine;  // of this run and those before
+      for (int step = 1; step < 32; step *= 2)
+        max = fmaxf(max, shuffle(max, lane < step ? lane : lane - step));
+      max = fmaxf(max, total[i].max);
+      const float left = shuffle(max, lane == 0 ? 0 : lane - 1);
+      before[i] = expf((lane == 0 ? total[i].max : left) - max);
+      after[i] = expf(mine - max);
+      total[i].max = shuffle(max, 31);
+    }
+#pragma unroll 1
+    for (int some = 0; some < 32 && first + some < n_runs; some += kAhead) {
+      float acc[kAhead][kMine][kDims];
 #pragma unroll
-        for (int d = 0; d < kDims; ++d)
-          if (d * 32 + lane < head_dim)
-            part[run][i].acc[d] = load_published(in + 2 + d * 32 + lane);
-      }
+      for (int run = 0; run < kAhead; ++run)
 #pragma unroll
-    for (int run = 0; run < kAhead; ++run)
+        for (int i = 0; i < kMine; ++i) {
+          const std::int32_t at = first + some + run;
+          const float* in = partial[i] + (at < n[i] ? at : 0) * (head_dim + 2) + 2 + lane;
 #pragma unroll
-      for (int i = 0; i < kPerWarp; ++i)
-        if (position[i] >= fragment::run_begin(first + run)) merge(total[i], part[run][i]);
+          for (int d = 0; d < kDims; ++d)
+            acc[run][i][d] = d * 32 + lane < head_dim ? load_published(in + d * 32) : 0.0f;
+        }
+#pragma unroll
+      for (int run = 0; run < kAhead; ++run)
+#pragma unroll
+        for (int i = 0; i < kMine; ++i) {
+          const float b = shuffle(before[i], some + run), a = shuffle(after[i], some + run);
+          const float sum = total[i].sum * b + shuffle(sums[i], some + run) * a;
+          const bool exists = first + some + run < n[i];
+          total[i].sum = exists ? sum : total[i].sum;
+#pragma unroll
+          for (int d = 0; d < kDims; ++d) {
+            const float x = total[i].acc[d] * b + acc[run][i][d] * a;
+            total[i].acc[d] = exists ? x : total[i].acc[d];
+          }
+        }
+    }
   }
 }
 
-// Grid: tiles of queries, KV heads, runs (or 1). kMatrix: whole spans on the matrix unit.
-template <DType kKv, int kDims, bool kMatrix>
-__global__ void __launch_bounds__(kThreads) attention_kernel(AttentionArgs p) {
+// A run on the CUDA cores, span by span.
+template <DType kKv, int kDims, int kMine>
+__device__ __forceinline__ void attend_wide(const AttentionArgs& p,
+                                            const Tile& tile,
+                                            std::int32_t begin,
+                                            std::int32_t end,
+                                            std::int32_t last,
+                                            const std::int32_t (&position)[kMine],
+                                            const KvScales& scales,
+                                            const float* q,
+                                            const WideSpan& there,
+                                            Softmax<kDims> (&here)[kMine]) {
+  const int head_dim = p.geometry.head_dim;
+  for (std::int32_t span = begin; span < end && span <= last; span += kSpan) {
+    const std::int32_t left = last + 1 - span;
+    sync_block();
+    load_span<kKv>(p, tile.sequence, static_cast<std::int32_t>(blockIdx.y), span,
+                   left < kSpan ? left : kSpan, scales, there);
+    sync_block();
+    std::int32_t n_valid[kMine];
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      const std::int32_t n = position[i] + 1 - span;
+      n_valid[i] = n < kSpan ? n : kSpan;
+    }
+    absorb_span<kDims>(here, q + warp_id() * head_dim, there, n_valid, head_dim, p.scale);
+  }
+}
+
+// A run, whole spans on the matrix unit, kSpans at a time.
+template <DType kKv, int kDims, int kMine>
+__device__ __forceinline__ void attend_narrow(const AttentionArgs& p,
+                                              const Tile& tile,
+                                              std::int32_t begin,
+                                              std::int32_t end,
+                                              std::int32_t last,
+                                              std::int32_t positions,
+                                              const std::int32_t (&position)[kMine],
+                                              float scale,
+                                              const float* q,
+                                              const NarrowSpan<kDims>& there,
+                                              Softmax<kDims> (&here)[kMine]) {
+  using F = Fetched<kKv, kDims>;
+  const int lane = lane_id();
+  const auto kv_head = static_cast<std::int32_t>(blockIdx.y);
+  const std::int64_t to_values = p.geometry.plane_bytes();
+  const std::int32_t first = shuffle(positions, fragment::c_row(lane, 0)),
+                     second = shuffle(positions, fragment::c_row(lane, 2));
+  const auto is_there = [&](std::int32_t at) { return at < end && at <= last; };
+  constexpr int kAtOnce = kMine == 1 ? kSpans : 1;  // spans that there are registers for
+  // The rest of the run on its way, while the first spans are worked on.
+  for (std::int32_t at = begin + kAtOnce * kSpan + F::position(); is_there(at); at += kSpan) {
+    const std::byte* key = key_at(p, tile.sequence, kv_head, at) + F::dimension() * F::kBytes;
+#pragma unroll
+    for (int i = 0; i < F::kLoads; ++i) {
+      prefetch_line(key + i * F::kStep * F::kBytes);
+      prefetch_line(key + to_values + i * F::kStep * F::kBytes);
+    }
+  }
+  WholeSpans<kDims, kMine> whole_spans;
+#pragma unroll 1
+  for (std::int32_t span = begin; is_there(span); span += kSpans * kSpan) {
+#pragma unroll
+    for (int s = 0; s < kSpans; s += kAtOnce) {
+      F fetched[kAtOnce];
+      const std::int32_t at = span + s * kSpan + F::position();
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        if (is_there(at + i * kSpan))
+          fetched[i].load(key_at(p, tile.sequence, kv_head, at + i * kSpan), to_values);
+      if (s == 0) sync_block();
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        if (is_there(at + i * kSpan)) fetched[i].put(there, s + i);
+    }
+    sync_block();
+    const std::int32_t n_whole = (last + 1 - span) / kSpan;
+    if (n_whole > 0)
+      whole_spans.absorb(there, n_whole < kSpans ? n_whole : kSpans, span, scale, position, first,
+                         second);
+#pragma unroll 1
+    for (int s = 0; s < kSpans; ++s) {
+      std::int32_t n_valid[kMine];
+#pragma unroll
+      for (int i = 0; i < kMine; ++i) {
+        const std::int32_t n = position[i] + 1 - span - s * kSpan;
+        n_valid[i] = n < kSpan ? n : 0;
+      }
+      absorb_part<kDims>(here, q + warp_id() * 32 * kDims, there, s, n_valid, scale);
+    }
+  }
+  if (last + 1 - begin >= kSpan) whole_spans.finish(there, here);
+}
+
+// Grid: tiles of queries, KV heads, runs (or 1). kMatrix: whole spans on the matrix unit. kMine:
+// queries of a warp, dealt by turns.
+template <DType kKv, int kDims, bool kMatrix, int kMine>
+__global__ void __launch_bounds__(kThreads, kMatrix && (kMine == 1 || kDims == 2) ? 3 : 2)
+    attention_kernel(AttentionArgs p) {
   wait_for_earlier_kernels();
   let_next_kernel_start();
   const KvGeometry& g = p.geometry;
   const int warp = warp_id(), lane = lane_id();
-  const auto kv_head = static_cast<std::int32_t>(blockIdx.y);
   const std::int32_t group = p.n_heads / g.n_kv_heads;
   const Tile tile = find_tile(p, static_cast<std::int32_t>(blockIdx.x), group);
   if (tile.sequence < 0) return;
@@ -528,68 +815,78 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(AttentionArgs p) {
   using Span = std::conditional_t<kMatrix, NarrowSpan<kDims>, WideSpan>;
   const Span there = make_span<Span>(q + kQueries * g.head_dim, g.head_dim);
   const int n_queries = tile.n < kQueries ? tile.n : kQueries;
-  // Packed query i of the tile: which (row, head), as an index of heads of all rows.
+  const std::int32_t first_row = p.row_begin[tile.sequence];
+  // Packed query i of the tile: its row, and which (row, head), as an index of heads of all rows.
+  const auto row_of = [&](int i) { return first_row + (tile.first + i) / group; };
   const auto head_of = [&](int i) {
-    const std::int32_t packed = tile.first + i;
-    const std::int64_t row = p.row_begin[tile.sequence] + packed / group;
-    return row * p.n_heads + kv_head * group + packed % group;
+    return std::int64_t{row_of(i)} * p.n_heads + static_cast<std::int32_t>(blockIdx.y) * group +
+           (tile.first + i) % group;
   };
-  for (int i = static_cast<int>(threadIdx.x); i < kQueries * g.head_dim; i += kThreads) {
-    const int query = i / g.head_dim, d = i % g.head_dim;
-    q[i] = query < n_queries ? p.q[head_of(query) * g.head_dim + d] : 0.0f;
-    if constexpr (kMatrix) split(q[i], there.q + query * Span::kPitch + d, kQueries * Span::kPitch);
+  // A query a lane; then of the warp's own queries.
+  const std::int32_t positions = lane < n_queries ? p.positions[row_of(lane)] : -1;
+  std::int32_t last = positions;
+  for (int step = 16; step > 0; step /= 2) {
+    const std::int32_t other = shuffle_xor(last, step);
+    last = other > last ? other : last;
   }
-  std::int32_t position[kPerWarp];
-  std::int32_t last = -1;
-  [[maybe_unused]] __shared__ std::int32_t positions[kQueries];
-  for (int i = 0; i < n_queries; ++i) {
-    const std::int32_t at = p.positions[head_of(i) / p.n_heads];
-    if (threadIdx.x == 0) positions[i] = at;
-    last = at > last ? at : last;
-  }
+  std::int32_t position[kMine];
 #pragma unroll
-  for (int i = 0; i < kPerWarp; ++i) {
-    const int mine = warp * kPerWarp + i;
-    position[i] = mine < n_queries ? p.positions[head_of(mine) / p.n_heads] : -1;
-  }
-  const KvScales scales = scales_of<kKv>(p, kv_head);
-  const float scale = kMatrix ? p.scale * scales.of_keys : p.scale;
-  Softmax<kDims> total[kPerWarp];
-  const bool split = p.partial != nullptr;
-  const std::int32_t first_run = split ? static_cast<std::int32_t>(blockIdx.z) : 0;
-  const std::int32_t end_run = split ? first_run + 1 : p.n_runs;
+  for (int i = 0; i < kMine; ++i) position[i] = shuffle(positions, i * kWarps + warp);
+  const bool split_runs = p.partial != nullptr;
+  const std::int32_t first_run = split_runs ? static_cast<std::int32_t>(blockIdx.z) : 0;
+  const std::int32_t end_run = split_runs ? first_run + 1 : p.n_runs;
   if (fragment::run_begin(first_run) > last) return;  // only runs that exist arrive
+  if constexpr (kMatrix) {
+    constexpr int kFours = 8 * kDims, kRounds = kQueries * kFours / kThreads;  // of a query
+    Words4 four[kRounds];
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const int i = static_cast<int>(threadIdx.x) + round * kThreads, query = i / kFours;
+      four[round] = {};
+      if (query < n_queries)
+        four[round] = load_words(p.q + head_of(query) * g.head_dim + i % kFours * 4);
+    }
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const int i = static_cast<int>(threadIdx.x) + round * kThreads;
+      const int query = i / kFours, d = i % kFours * 4;
+      std::uint32_t first[3], second[3];
+      split(bits_as<float>(four[round].w[0]), bits_as<float>(four[round].w[1]), first);
+      split(bits_as<float>(four[round].w[2]), bits_as<float>(four[round].w[3]), second);
+      store_words(q + query * 32 * kDims + d, four[round]);
+#pragma unroll
+      for (int term = 0; term < Span::kTerms; ++term) {
+        auto* to = reinterpret_cast<std::uint32_t*>(there.q +
+                                                    (term * kQueries + query) * Span::kPitch + d);
+        to[0] = first[term];
+        to[1] = second[term];
+      }
+    }
+  } else {
+    for (int i = static_cast<int>(threadIdx.x); i < kQueries * g.head_dim; i += kThreads) {
+      const int query = i / g.head_dim, d = i % g.head_dim;
+      q[i] = query < n_queries ? p.q[head_of(query) * g.head_dim + d] : 0.0f;
+    }
+  }
+  const KvScales scales = scales_of<kKv>(p, static_cast<std::int32_t>(blockIdx.y));
+  Softmax<kDims> total[kMine];
   for (std::int32_t run = first_run; run < end_run; ++run) {
     const std::int32_t begin = fragment::run_begin(run), end = fragment::run_begin(run + 1);
     if (begin > last) break;
-    Softmax<kDims> here[kPerWarp];
-    std::conditional_t<kMatrix, WholeSpans<kDims>, int> whole_spans{};
-    for (std::int32_t span = begin; span < end && span <= last; span += kSpan) {
-      const std::int32_t left = last + 1 - span;
-      sync_block();
-      load_span<kKv>(p, tile.sequence, kv_head, span, left < kSpan ? left : kSpan, scales, there);
-      sync_block();
-      const auto is_whole = [&](std::int32_t at) { return at + 1 - span >= kSpan; };
-      std::int32_t n_valid[kPerWarp];
+    Softmax<kDims> here[kMine];
+    if constexpr (kMatrix)
+      attend_narrow<kKv>(p, tile, begin, end, last, positions, position, p.scale * scales.of_keys,
+                         q, there, here);
+    else
+      attend_wide<kKv>(p, tile, begin, end, last, position, scales, q, there, here);
 #pragma unroll
-      for (int i = 0; i < kPerWarp; ++i)
-        n_valid[i] = !is_whole(position[i]) ? position[i] + 1 - span : kMatrix ? 0 : kSpan;
-      if constexpr (kMatrix)
-        if (is_whole(last))
-          whole_spans.absorb(
-              there, scale, [&](int i) { return is_whole(position[i]); },
-              [&](int row) { return row < n_queries && is_whole(positions[row]); });
-      absorb_span<kDims>(here, q + warp * kPerWarp * g.head_dim, there, n_valid, g.head_dim, scale);
-    }
-    if constexpr (kMatrix) whole_spans.finish(there, here);
-#pragma unroll
-    for (int i = 0; i < kPerWarp; ++i) {
+    for (int i = 0; i < kMine; ++i) {
       if (position[i] < begin) continue;
-      if (!split) {
+      if (!split_runs) {
         merge(total[i], here[i]);
         continue;
       }
-      float* out = p.partial + (head_of(warp * kPerWarp + i) * p.n_runs + run) * (g.head_dim + 2);
+      float* out = p.partial + (head_of(i * kWarps + warp) * p.n_runs + run) * (g.head_dim + 2);
       if (lane == 0) out[0] = here[i].max;
       if (lane == 0) out[1] = here[i].sum;
 #pragma unroll
@@ -597,41 +894,44 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(AttentionArgs p) {
         if (d * 32 + lane < g.head_dim) out[2 + d * 32 + lane] = here[i].acc[d];
     }
   }
-  if (split) {
+  if (split_runs) {
     const std::int32_t n_runs = fragment::runs_of(last + 1);
     if (!comes_last(p.arrivals + blockIdx.x * gridDim.y + blockIdx.y, n_runs)) return;
     merge_runs<kDims>(p, position, n_runs, head_of, total);
   }
 #pragma unroll
-  for (int i = 0; i < kPerWarp; ++i)
+  for (int i = 0; i < kMine; ++i)
     if (position[i] >= 0)
-      write_result(total[i], p.out + head_of(warp * kPerWarp + i) * g.head_dim, g.head_dim,
+      write_result(total[i], p.out + head_of(i * kWarps + warp) * g.head_dim, g.head_dim,
                    kMatrix ? scales.of_values : 1.0f);
 }
 
+// most_queries: of a tile.
 template <DType kKv, int kDims>
-void start(Launch l, const AttentionArgs& p) {
+void start(Launch l, const AttentionArgs& p, std::int64_t most_queries) {
   const char* name = "attention";
   const int head_dim = p.geometry.head_dim;
   const std::size_t q_bytes = sizeof(float) * static_cast<std::size_t>(kQueries * head_dim);
   if constexpr ((kKv == DType::kBf16 || kKv == DType::kF8E4M3) && kDims <= 4) {
-    if (head_dim == 32 * kDims && loads_whole(p, 16)) {
+    const bool aligned = reinterpret_cast<std::uintptr_t>(p.q) % 16 == 0;
+    if (head_dim == 32 * kDims && loads_whole(p, 16) && aligned) {
       l.shared_bytes = q_bytes + NarrowSpan<kDims>::kBytes;
-      return launch(l, name, attention_kernel<kKv, kDims, true>, p);
+      if (most_queries <= kWarps) return launch(l, name, attention_kernel<kKv, kDims, true, 1>, p);
+      return launch(l, name, attention_kernel<kKv, kDims, true, kPerWarp>, p);
     }
   }
   l.shared_bytes = q_bytes + sizeof(float) * static_cast<std::size_t>(2 * kSpan * (head_dim + 1));
-  launch(l, name, attention_kernel<kKv, kDims, false>, p);
+  launch(l, name, attention_kernel<kKv, kDims, false, kPerWarp>, p);
 }
 
 template <DType kKv>
-void start(const Launch& l, const AttentionArgs& p) {
+void start(const Launch& l, const AttentionArgs& p, std::int64_t most_queries) {
   if (p.geometry.head_dim <= 64)
-    start<kKv, 2>(l, p);
+    start<kKv, 2>(l, p, most_queries);
   else if (p.geometry.head_dim <= 128)
-    start<kKv, 4>(l, p);
+    start<kKv, 4>(l, p, most_queries);
   else
-    start<kKv, 8>(l, p);
+    start<kKv, 8>(l, p, most_queries);
 }
 
 }  // namespace
@@ -677,10 +977,11 @@ void attn_paged(const Launch& launch_in,
   l.y = static_cast<unsigned>(g.n_kv_heads);
   l.z = plan.split ? static_cast<unsigned>(plan.n_runs) : 1;
   l.n_threads = kThreads;
-  if (g.dtype == DType::kF32) start<DType::kF32>(l, p);
-  if (g.dtype == DType::kBf16) start<DType::kBf16>(l, p);
-  if (g.dtype == DType::kF16) start<DType::kF16>(l, p);
-  if (g.dtype == DType::kF8E4M3) start<DType::kF8E4M3>(l, p);
+  const std::int64_t most_queries = std::int64_t{args.n_rows} * (args.n_heads / g.n_kv_heads);
+  if (g.dtype == DType::kF32) start<DType::kF32>(l, p, most_queries);
+  if (g.dtype == DType::kBf16) start<DType::kBf16>(l, p, most_queries);
+  if (g.dtype == DType::kF16) start<DType::kF16>(l, p, most_queries);
+  if (g.dtype == DType::kF8E4M3) start<DType::kF8E4M3>(l, p, most_queries);
 }
 
 }  // namespace foretoken::cuda
