@@ -108,15 +108,20 @@ class Bench {
     return {times[kRounds / 2], (times.back() - times.front()) / times[kRounds / 2]};
   }
 
+  // Called, not recorded: on an H200 recorded copies reached 2.8 TB/s, called ones 4.3, which is
+  // what products reach.
   void measure_copy() {
-    const std::size_t bytes = options_.small ? std::size_t{1} << 20 : std::size_t{1} << 30;
-    constexpr int kTimes = 10;
+    const std::size_t bytes = std::size_t{options_.small ? 1u : 2048u} << 20;
+    const int n = options_.small ? 2 : 20;
     const Buffer from = plain().allocate(bytes), to = plain().allocate(bytes);
-    const double seconds = time_recording(plain(), 0.1, [&] {
-                             for (int i = 0; i < kTimes; ++i)
-                               plain().copy(to.as<std::byte>(), from.as<std::byte>(), bytes);
-                           }).first;
-    report_.copy_gigabytes_per_second = 2.0 * kTimes * static_cast<double>(bytes) / seconds / 1e9;
+    const auto copies = [&] {
+      const double begin = now_s();
+      for (int i = 0; i < n; ++i) plain().copy(to.as<std::byte>(), from.as<std::byte>(), bytes);
+      plain().synchronize();
+      return now_s() - begin;
+    };
+    copies();
+    report_.copy_gigabytes_per_second = 2.0 * n * static_cast<double>(bytes) / copies() / 1e9;
   }
 
   void add_row(Row row, double bytes) {
