@@ -23,7 +23,7 @@
 namespace foretoken::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kQueries = 16;  // of a block
 constexpr int kPerWarp = kQueries / kWarps;
@@ -180,22 +180,24 @@ struct NarrowSpan {
   }
 };
 
-// A thread's part of a span on its way from the cache: of one position, 16 bytes at a time. Two
+// A thread's part of its span on its way from the cache: of one position, 16 bytes at a time. Two
 // lanes take 32 bytes of a position, the next two those of the next, so that stores to shared
 // memory meet no bank more than twice.
 template <DType kKv, int kDims>
 struct Fetched {
   static constexpr int kBytes = static_cast<int>(size_bytes(kKv));
   static constexpr int kEach = 16 / kBytes;
-  static constexpr int kStep = 2 * kThreads / 2 / kSpan * kEach;  // dimensions between two loads
+  static constexpr int kLoaders = kThreads / kSpans;      // threads of a span
+  static constexpr int kStep = kLoaders / kSpan * kEach;  // dimensions between two loads
   static constexpr int kLoads = 32 * kDims / kStep;
   Words4 keys[kLoads];
   Words4 values[kLoads];
+  static __device__ __forceinline__ int span() { return static_cast<int>(threadIdx.x) / kLoaders; }
   static __device__ __forceinline__ int position() {
     return static_cast<int>(threadIdx.x) / 2 % kSpan;
   }
   static __device__ __forceinline__ int dimension() {
-    const int i = static_cast<int>(threadIdx.x);
+    const int i = static_cast<int>(threadIdx.x) % kLoaders;
     return (i / (2 * kSpan) * 2 + i % 2) * kEach;
   }
   // key: of this thread's position.
@@ -207,10 +209,10 @@ struct Fetched {
       values[i] = load_words(at + to_values + i * kStep * kBytes);
     }
   }
-  __device__ __forceinline__ void put(const NarrowSpan<kDims>& there, int span) const {
+  __device__ __forceinline__ void put(const NarrowSpan<kDims>& there) const {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i)
-      there.template put<kKv>(span, position(), dimension() + i * kStep, keys[i], values[i]);
+      there.template put<kKv>(span(), position(), dimension() + i * kStep, keys[i], values[i]);
   }
 };
 
@@ -312,7 +314,7 @@ __device__ __forceinline__ void absorb_part(Softmax<kDims> (&state)[kMine],
   const auto high = [](std::uint32_t pair) { return bits_as<float>(pair & 0xffff0000u); };
   float even[kMine] = {}, odd[kMine] = {};
   const std::uint16_t* key = span.keys + at * Span::kKeys + lane * Span::kPitch;
-#pragma unroll 2
+#pragma unroll 1
   for (int d = 0; d < Span::kHeadDim; d += kEach) {
     const Words4 keys = load_words(key + d);
 #pragma unroll
@@ -345,21 +347,21 @@ __device__ __forceinline__ void absorb_part(Softmax<kDims> (&state)[kMine],
     state[i].max = any ? max : state[i].max;
   }
   const std::uint16_t* across = span.values + at * Span::kValues + lane * Span::kAcross;
-#pragma unroll 1
-  for (int j = 0; j < most; j += kEach) {
-    Words4 values[kDims];
+#pragma unroll 2
+  for (int j = 0; j < most; j += 2) {
+    std::uint32_t pair[kDims];
 #pragma unroll
-    for (int d = 0; d < kDims; ++d) values[d] = load_words(across + d * 32 * Span::kAcross + j);
+    for (int d = 0; d < kDims; ++d)
+      pair[d] = *reinterpret_cast<const std::uint32_t*>(across + d * 32 * Span::kAcross + j);
 #pragma unroll
-    for (int k = 0; k < kEach; ++k)
+    for (int k = 0; k < 2; ++k)
 #pragma unroll
       for (int i = 0; i < kMine; ++i) {
         const float w = shuffle(weight[i], j + k);
         const bool valid = j + k < n_valid[i];  // not even a weight of zero: the value may be NaN
 #pragma unroll
         for (int d = 0; d < kDims; ++d) {
-          const std::uint32_t pair = values[d].w[k / 2];
-          const float sum = fma32(w, k % 2 == 0 ? low(pair) : high(pair), state[i].acc[d]);
+          const float sum = fma32(w, k == 0 ? low(pair[d]) : high(pair[d]), state[i].acc[d]);
           state[i].acc[d] = valid ? sum : state[i].acc[d];
         }
       }
@@ -431,9 +433,11 @@ __device__ __forceinline__ void load_span(const AttentionArgs& p,
 template <int kDims, int kMine>
 struct WholeSpans {
   using Span = NarrowSpan<kDims>;
-  float max[kMine];  // of this warp's own queries
+  static constexpr int kParts = kWarps / kSpans;     // of a span's scores, a warp each
+  static constexpr int kTiles = 4 * kDims / kWarps;  // of 8 dimensions, of a warp
+  float max[kMine];                                  // of this warp's own queries
   float sum[kMine];
-  float acc[kDims][4];  // of all queries, every fourth part of the dimensions, as C fragments
+  float acc[kTiles][4];  // of all queries, the warp's dimensions, as C fragments
 
   __device__ __forceinline__ WholeSpans() {
 #pragma unroll
@@ -442,7 +446,7 @@ struct WholeSpans {
       sum[i] = 0;
     }
 #pragma unroll
-    for (int tile = 0; tile < kDims; ++tile)
+    for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
       for (int i = 0; i < 4; ++i) acc[tile][i] = 0;
   }
@@ -480,28 +484,24 @@ struct WholeSpans {
                                          std::int32_t first,
                                          std::int32_t second) {
     const int warp = warp_id(), lane = lane_id();
-    // All at once, also what is not there: nobody looks at its scores.
-    float c[kSpans][4] = {};
+    // Of every span, also one that is not there: nobody looks at its scores.
+    const int mine = warp / kParts, part = warp % kParts;
+    float c[4] = {};
 #pragma unroll 2
     for (int k = 0; k < Span::kHeadDim; k += fragment::kStepK) {
-      std::uint32_t b[kSpans][2];
-#pragma unroll
-      for (int s = 0; s < kSpans; ++s)
-        load_b(span.keys + s * Span::kKeys + 8 * warp * Span::kPitch, Span::kPitch, k, b[s]);
+      std::uint32_t b[2];
+      load_b(span.keys + mine * Span::kKeys + 8 * part * Span::kPitch, Span::kPitch, k, b);
 #pragma unroll
       for (int term = Span::kTerms - 1; term >= 0; --term) {
         std::uint32_t a[4];
         load_a(span.q + term * kQueries * Span::kPitch, Span::kPitch, k, a);
-#pragma unroll
-        for (int s = 0; s < kSpans; ++s) mma_bf16(c[s], a, b[s][0], b[s][1]);
+        mma_bf16(c, a, b[0], b[1]);
       }
     }
 #pragma unroll
-    for (int s = 0; s < kSpans; ++s)
-#pragma unroll
-      for (int i = 0; i < fragment::kCValues; ++i)
-        span.scores[(s * kQueries + fragment::c_row(lane, i)) * Span::kScores + 8 * warp +
-                    fragment::c_token(lane, i)] = c[s][i];
+    for (int i = 0; i < fragment::kCValues; ++i)
+      span.scores[(mine * kQueries + fragment::c_row(lane, i)) * Span::kScores + 8 * part +
+                  fragment::c_token(lane, i)] = c[i];
     sync_block();
     for (int s = 0; s < n; ++s) weigh(span, s, begin + s * kSpan, scale, position);
     sync_block();
@@ -558,18 +558,18 @@ struct WholeSpans {
   // Values of span s; whether a lane's queries have it.
   __device__ __forceinline__ void add_values(const Span& span, int s, bool first, bool second) {
     const int warp = warp_id(), lane = lane_id();
-    float next[kDims][4];
+    float next[kTiles][4];
 #pragma unroll
-    for (int tile = 0; tile < kDims; ++tile)
+    for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         next[tile][i] = acc[tile][i] * span.factors[s * kQueries + fragment::c_row(lane, i)];
 #pragma unroll
     for (int k = 0; k < kSpan; k += fragment::kStepK) {
-      std::uint32_t b[kDims][2];
+      std::uint32_t b[kTiles][2];
 #pragma unroll
-      for (int tile = 0; tile < kDims; ++tile)
-        load_b(span.values + s * Span::kValues + 8 * (warp * kDims + tile) * Span::kAcross,
+      for (int tile = 0; tile < kTiles; ++tile)
+        load_b(span.values + s * Span::kValues + 8 * (warp * kTiles + tile) * Span::kAcross,
                Span::kAcross, k, b[tile]);
 #pragma unroll
       for (int term = Span::kTerms - 1; term >= 0; --term) {
@@ -577,11 +577,11 @@ struct WholeSpans {
         load_a(span.weights + s * Span::kWeights + term * kQueries * Span::kAcross, Span::kAcross,
                k, a);
 #pragma unroll
-        for (int tile = 0; tile < kDims; ++tile) mma_bf16(next[tile], a, b[tile][0], b[tile][1]);
+        for (int tile = 0; tile < kTiles; ++tile) mma_bf16(next[tile], a, b[tile][0], b[tile][1]);
       }
     }
 #pragma unroll
-    for (int tile = 0; tile < kDims; ++tile)
+    for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         acc[tile][i] = (i < 2 ? first : second) ? next[tile][i] : acc[tile][i];
@@ -593,10 +593,10 @@ struct WholeSpans {
     float* sums = reinterpret_cast<float*>(span.keys);
     sync_block();
 #pragma unroll
-    for (int tile = 0; tile < kDims; ++tile)
+    for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        sums[fragment::c_row(lane, i) * Span::kHeadDim + 8 * (warp * kDims + tile) +
+        sums[fragment::c_row(lane, i) * Span::kHeadDim + 8 * (warp * kTiles + tile) +
              fragment::c_token(lane, i)] = acc[tile][i];
     sync_block();
 #pragma unroll
@@ -647,7 +647,7 @@ __device__ __forceinline__ void merge_runs(const AttentionArgs& p,
                                            std::int32_t n_runs,
                                            const HeadOf& head_of,
                                            Softmax<kDims> (&total)[kMine]) {
-  constexpr int kAhead = kMine == 1 ? 8 : 2;
+  constexpr int kAhead = kMine == 1 ? 8 : kDims == 4 ? 2 : 4;
   const int lane = lane_id(), head_dim = p.geometry.head_dim;
   const float* partial[kMine];  // of the query's first run
   std::int32_t n[kMine];        // runs that it has
@@ -754,9 +754,9 @@ __device__ __forceinline__ void attend_narrow(const AttentionArgs& p,
   const std::int32_t first = shuffle(positions, fragment::c_row(lane, 0)),
                      second = shuffle(positions, fragment::c_row(lane, 2));
   const auto is_there = [&](std::int32_t at) { return at < end && at <= last; };
-  constexpr int kAtOnce = kMine == 1 ? kSpans : 1;  // spans that there are registers for
   // The rest of the run on its way, while the first spans are worked on.
-  for (std::int32_t at = begin + kAtOnce * kSpan + F::position(); is_there(at); at += kSpan) {
+  for (std::int32_t at = begin + (kSpans + F::span()) * kSpan + F::position(); is_there(at);
+       at += kSpans * kSpan) {
     const std::byte* key = key_at(p, tile.sequence, kv_head, at) + F::dimension() * F::kBytes;
 #pragma unroll
     for (int i = 0; i < F::kLoads; ++i) {
@@ -767,19 +767,11 @@ __device__ __forceinline__ void attend_narrow(const AttentionArgs& p,
   WholeSpans<kDims, kMine> whole_spans;
 #pragma unroll 1
   for (std::int32_t span = begin; is_there(span); span += kSpans * kSpan) {
-#pragma unroll
-    for (int s = 0; s < kSpans; s += kAtOnce) {
-      F fetched[kAtOnce];
-      const std::int32_t at = span + s * kSpan + F::position();
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-        if (is_there(at + i * kSpan))
-          fetched[i].load(key_at(p, tile.sequence, kv_head, at + i * kSpan), to_values);
-      if (s == 0) sync_block();
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-        if (is_there(at + i * kSpan)) fetched[i].put(there, s + i);
-    }
+    F fetched;
+    const std::int32_t at = span + F::span() * kSpan + F::position();
+    if (is_there(at)) fetched.load(key_at(p, tile.sequence, kv_head, at), to_values);
+    sync_block();
+    if (is_there(at)) fetched.put(there);
     sync_block();
     const std::int32_t n_whole = (last + 1 - span) / kSpan;
     if (n_whole > 0)
@@ -802,8 +794,7 @@ __device__ __forceinline__ void attend_narrow(const AttentionArgs& p,
 // Grid: tiles of queries, KV heads, runs (or 1). kMatrix: whole spans on the matrix unit. kMine:
 // queries of a warp, dealt by turns.
 template <DType kKv, int kDims, bool kMatrix, int kMine>
-__global__ void __launch_bounds__(kThreads, kMatrix && (kMine == 1 || kDims == 2) ? 3 : 2)
-    attention_kernel(AttentionArgs p) {
+__global__ void __launch_bounds__(kThreads, kDims == 8 ? 1 : 2) attention_kernel(AttentionArgs p) {
   wait_for_earlier_kernels();
   let_next_kernel_start();
   const KvGeometry& g = p.geometry;
