@@ -12,8 +12,8 @@
 namespace foretoken::cuda {
 
 constexpr int kSliceThreads = 256;
-constexpr int kSlice = kSliceThreads * 16;  // ids of a block
-constexpr int kRowThreads = 512;            // of a truncated or finished row
+constexpr int kSlice = kSliceThreads * 4;  // ids of a block; the noise of a thread's comes at once
+constexpr int kRowThreads = 512;           // of a truncated or finished row
 constexpr float kLeast = -__builtin_inff();
 
 struct Best {
@@ -121,8 +121,10 @@ __device__ __forceinline__ Best best_of_columns(const ChooseKernelArgs& p,
                                                 std::int32_t end,
                                                 Best* room) {
   Best best;
-  for (std::int32_t id = begin + static_cast<std::int32_t>(threadIdx.x); id < end;
-       id += kSliceThreads) {
+#pragma unroll
+  for (std::int32_t i = 0; i < kSlice; i += kSliceThreads) {
+    const std::int32_t id = begin + i + static_cast<std::int32_t>(threadIdx.x);
+    if (id >= end) break;
     const float l = adjusted_logit(p, rule, logits, id);
     if (l > kLeast) best = better(best, Best{static_cast<double>(l), id});
   }
