@@ -10,6 +10,10 @@
 namespace foretoken::cuda {
 namespace {
 
+// A product of more bytes than this is not started early: its blocks would be put where the kernel
+// in front leaves room first, two on one multiprocessor and none on another, and keep these places.
+constexpr std::size_t kMostOverlapped = std::size_t{40} << 20;
+
 // Part of numerics(): raised whenever the order of additions or a rounding of any op changes.
 constexpr int kKernelSet = 3;
 
@@ -23,7 +27,7 @@ class CudaRecording final : public Recording {
 
 // The ring has the bits of the oracle (checked on an H200) and is faster.
 CudaPath resolve(CudaPath path, const DeviceInfo& info) {
-  if (path == CudaPath::kAuto) return info.major >= 9 ? CudaPath::kRing : CudaPath::kSimple;
+  if (path == CudaPath::kAuto) return info.major >= 9 ? CudaPath::kRingOverlap : CudaPath::kSimple;
   if (path != CudaPath::kSimple && info.major < 9)
     throw FatalError(ErrorCode::kConfig, "the ring kernels need compute capability 9.0; " +
                                              info.name + " has " + std::to_string(info.major) +
@@ -190,7 +194,8 @@ void CudaBackend::multiply(const Product& p) {
   const Linear& w = *p.weight;
   FORETOKEN_CHECK(p.norm == nullptr || w.n_in <= std::int64_t{kSquaresPiece} * 512,
                   "rows too long to be normalised");
-  const Launch plain{.runtime = *runtime_, .overlap = path_ >= CudaPath::kRingOverlap};
+  const bool overlap = path_ >= CudaPath::kRingOverlap && w.weights.size_bytes() <= kMostOverlapped;
+  const Launch plain{.runtime = *runtime_, .overlap = overlap};
   const auto n_in = static_cast<std::int32_t>(w.n_in);
   for (std::int32_t first = 0; first < p.n_rows; first += kPassRows) {
     const std::int32_t n = std::min(kPassRows, p.n_rows - first);
