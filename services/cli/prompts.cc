@@ -112,13 +112,21 @@ std::vector<Json> entries_of(const std::string& text, const std::string& file) {
   return entries;
 }
 
+// Beside the demo's models.
+std::filesystem::path demo_prompts() {
+  try {
+    return std::filesystem::path(model_folder("demo", "target")).parent_path() / "prompts.json";
+  } catch (const FatalError&) {
+    throw FatalError(ErrorCode::kInvalidValue,
+                     "the demo's prompts lie beside its models, which are not on this machine; "
+                     "\"foretoken bench serve --compare --dataset FILE\" takes prompts of a file");
+  }
+}
+
 }  // namespace
 
 std::vector<DemoPrompt> load_prompts(const std::string& path) {
-  const std::filesystem::path file =
-      path.empty()
-          ? std::filesystem::path(model_folder("demo", "target")).parent_path() / "prompts.json"
-          : std::filesystem::path(path);
+  const std::filesystem::path file = path.empty() ? demo_prompts() : std::filesystem::path(path);
   std::ifstream in(file);
   if (!in)
     throw FatalError(ErrorCode::kInvalidValue, "cannot read the prompts in " + file.string());
