@@ -182,6 +182,9 @@ def joined(paths):
     parts = [json.loads(pathlib.Path(path).read_text(encoding="utf-8")) for path in paths]
     if any((part["machine"]["processor"], part["threads"]) != (parts[0]["machine"]["processor"], parts[0]["threads"]) for part in parts):
         sys.exit("error: these files are of different machines or numbers of threads")
+    seen = [{(cell["model"], cell["weights"], cell["cell"], cell["peer"]) for cell in part["cells"]} for part in parts]
+    if len(set().union(*seen)) < sum(map(len, seen)):  # figures of two runs were not read beside each other
+        sys.exit("error: two of these files have the same cell of the same peer; make a table of each")
     every = {key: sum((part[key] for part in parts), []) for key in ("cells", "failures")}
     peers = {name: about for part in parts for name, about in part["peers"].items()}
     return {**parts[0], **every, "peers": peers, "parts": parts}
