@@ -8,6 +8,8 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.error
+import urllib.request
 
 from harness import BIN, Client, System, request, use_demo_pair, wait_for
 
@@ -66,7 +68,8 @@ class MetricsOfASystem(unittest.TestCase):
         cls.system = System(settings=["metrics.compat=vllm", "edge.port=0"]).__enter__()
         cls.system.start("router", "tokenizer", "draft", "target", "target-1", "edge")
         cls.system.wait_ready(targets=2)
-        wait_for(lambda: any(service["role"] == "edge" for service in cls.system.status()["services"]), "the edge is registered")
+        # The edge sends a token of its own through all services, which would be counted with the requests below.
+        wait_for(cls.edge_is_healthy, "a token of the edge has gone through all services")
         client = Client(cls.system)
         # Until some guesses came in time: without load a draft has every time that it needs.
         wait_for(lambda: client.ask(**request(0, max_tokens=TOKENS))["metrics"]["speculative_decoding"]["num_spec_steps"] > 0,
@@ -82,6 +85,16 @@ class MetricsOfASystem(unittest.TestCase):
             return all(cls.grown[("foretoken_spec_decode_round_seconds_count", phase)] > 0 for phase in ("propose", "transport", "verify"))
         wait_for(guesses_were_verified, "guesses are verified", 120)
         client.close()
+
+    @classmethod
+    def edge_is_healthy(cls):
+        for service in cls.system.status()["services"]:
+            if service["role"] == "edge":
+                try:
+                    return urllib.request.urlopen(service["endpoint"] + "/health", timeout=5).status == 200
+                except urllib.error.HTTPError:
+                    return False
+        return False
 
     @classmethod
     def tearDownClass(cls):
