@@ -138,14 +138,23 @@ class Foretoken:
         self.folder = None
 
 
+def text_of(path):
+    """What a file of /proc says; nothing of a process or thread that has ended meanwhile."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
 def peak_of(pid):
-    return int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)) / 1024
+    found = re.search(r"VmHWM:\s+(\d+)", text_of(pathlib.Path(f"/proc/{pid}/status")))
+    return int(found.group(1)) / 1024 if found else 0.0
 
 
 def processor_s(pids):
     """What all threads of these processes have computed so far."""
     threads = [path for pid in pids for path in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")]
-    return sum(int(path.read_text().split()[0]) for path in threads) / 1e9
+    return sum(int(words[0]) for path in threads if (words := text_of(path).split())) / 1e9
 
 
 def family(pid):
@@ -153,7 +162,7 @@ def family(pid):
     found = [pid]
     for parent in found:
         for listed in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
-            found += [int(child) for child in listed.read_text().split()]
+            found += [int(child) for child in text_of(listed).split()]
     return found
 
 

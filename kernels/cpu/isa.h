@@ -105,9 +105,10 @@ struct AttentionItem {
   float value_scale = 1;
   float* scratch = nullptr;  // attention_scratch_floats()
 };
-// Positions that share one step of the online softmax, whatever the block size.
+// Positions that share one step of the online softmax, whatever the block size; attention_by_pairs
+// takes kMostSpan.
 inline constexpr int kSpan = 16;
-inline constexpr int kMostSpan = 32;  // of any instruction set
+inline constexpr int kMostSpan = 32;
 constexpr std::int64_t attention_scratch_floats(std::int32_t n_rows,
                                                 std::int32_t group,
                                                 std::int32_t head_dim) {

@@ -484,7 +484,7 @@ struct WholeSpans {
                                          std::int32_t first,
                                          std::int32_t second) {
     const int warp = warp_id(), lane = lane_id();
-    // Of every span, also one that is not there: nobody looks at its scores.
+    // Of every span, also one that is not there: its scores are not read.
     const int mine = warp / kParts, part = warp % kParts;
     float c[4] = {};
 #pragma unroll 2
@@ -512,7 +512,7 @@ struct WholeSpans {
   }
 
   // Weights of span s from its scores; the warp's queries beside one another. What becomes of one
-  // that has no such span whole is looked at by nobody.
+  // that has no such span whole is not read.
   __device__ __forceinline__ void weigh(const Span& span,
                                         int s,
                                         std::int32_t begin,

@@ -51,9 +51,9 @@ struct OperandUnits {
   double query = 0, weight = 0;
 };
 
-// One query head of one row. Slack: a
-// score may be off by its dot product's rounding, which multiplies its weight; the sums of weights
-// and of weighted values add up to n roundings each, and every step of an online softmax a few
+// One query head of one row. Slack: a score may be off by its dot product's rounding, which
+// multiplies its weight; the sums of weights and of weighted values add up to n roundings each, and
+// every step of an online softmax a few
 // more.
 void attend(
     const Place& place, const float* q, std::int32_t position, OperandUnits units, Real* out) {
