@@ -217,7 +217,26 @@ FT_INLINE void add_values(const float* const* weights,
   for (; d < padded; d += 16) add_dimensions<kQueries, 1>(weights, n_valid, values, d, acc);
 }
 
-// Of all queries of a tile, several at once where neighbours see equally many positions.
+// Calls add.operator()<n>(i) for queries i .. i + n of a tile that see equally many positions: n is
+// 4, 2 or 1, and at most kMost.
+template <int kMost, class Add>
+FT_INLINE void each_alike(const std::int32_t* valid, int n_queries, const Add& add) {
+  for (int i = 0; i < n_queries;) {
+    int n_alike = 1;
+    while (i + n_alike < n_queries && valid[i + n_alike] == valid[i]) ++n_alike;
+    if (kMost >= 4 && n_alike >= 4) {
+      add.template operator()<4>(i);
+      i += 4;
+    } else if (kMost >= 2 && n_alike >= 2) {
+      add.template operator()<2>(i);
+      i += 2;
+    } else {
+      add.template operator()<1>(i);
+      i += 1;
+    }
+  }
+}
+
 template <class Values>
 FT_INLINE void add_values_of_tile(const float* const* weights,
                                   const std::int32_t* valid,
@@ -225,21 +244,9 @@ FT_INLINE void add_values_of_tile(const float* const* weights,
                                   const Values& values,
                                   std::int64_t padded,
                                   float* const* acc) {
-  int i = 0;
-  const auto add = [&]<int kQueries>() {
+  each_alike<Simd::kValueQueries>(valid, n_queries, [&]<int kQueries>(int i) {
     add_values<kQueries>(weights + i, valid[i], values, padded, acc + i);
-    i += kQueries;
-  };
-  while (i < n_queries) {
-    int n_alike = 1;
-    while (i + n_alike < n_queries && valid[i + n_alike] == valid[i]) ++n_alike;
-    if (Simd::kValueQueries >= 4 && n_alike >= 4)
-      add.template operator()<4>();
-    else if (Simd::kValueQueries >= 2 && n_alike >= 2)
-      add.template operator()<2>();
-    else
-      add.template operator()<1>();
-  }
+  });
 }
 
 constexpr int kQueryTile = 4;  // queries that take a span together

@@ -5,7 +5,7 @@
 // position and keys alone. Included by isa_avx512_bf16.cc, after inner_attention.h.
 #pragma once
 
-constexpr int kWideSpan = 32;
+constexpr int kWideSpan = kMostSpan;
 constexpr int kWideTile = 8;  // queries that take a span together
 
 struct PairDot {
@@ -30,11 +30,9 @@ struct PairDot {
   FT_INLINE Simd::V pair_first(Simd::V a, Simd::V b) { return pair(a, b, 0); }
   FT_INLINE Simd::V pair_last(Simd::V a, Simd::V b) { return pair(a, b, 16); }
   FT_INLINE Simd::V pair(Simd::V a, Simd::V b, int from) {
-    alignas(64) static constexpr std::uint16_t kOrder[16] = {0, 1, 2,  3,  4,  5,  6,  7,
-                                                             8, 9, 10, 11, 12, 13, 14, 15};
-    const __m512i first = _mm512_add_epi32(
-        _mm512_cvtepu16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(kOrder))),
-        _mm512_set1_epi32(from));
+    const __m512i first =
+        _mm512_add_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+                         _mm512_set1_epi32(from));
     const __m512i order = _mm512_or_si512(
         first, _mm512_slli_epi32(_mm512_add_epi32(first, _mm512_set1_epi32(32)), 16));
     return _mm512_castsi512_ps(
@@ -248,25 +246,13 @@ FT_INLINE void add_pairs_of_tile(const std::uint32_t* const* weights,
                                  const Values& values,
                                  std::int64_t padded,
                                  float* const* acc) {
-  int i = 0;
-  const auto add = [&]<int kQueries>() {
+  each_alike<4>(valid, n_queries, [&]<int kQueries>(int i) {
     std::int64_t d = 0;
     for (; d + 64 <= padded; d += 64)
       add_pair_dimensions<kQueries, 2>(weights + i, valid[i], values, d, acc + i);
     for (; d < padded; d += 32)
       add_pair_dimensions<kQueries, 1>(weights + i, valid[i], values, d, acc + i);
-    i += kQueries;
-  };
-  while (i < n_queries) {
-    int n_alike = 1;
-    while (i + n_alike < n_queries && valid[i + n_alike] == valid[i]) ++n_alike;
-    if (n_alike >= 4)
-      add.template operator()<4>();
-    else if (n_alike >= 2)
-      add.template operator()<2>();
-    else
-      add.template operator()<1>();
-  }
+  });
 }
 
 // Queries of a tile: where they are and what each of them sees.

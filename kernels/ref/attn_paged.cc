@@ -53,8 +53,7 @@ struct OperandUnits {
 
 // One query head of one row. Slack: a score may be off by its dot product's rounding, which
 // multiplies its weight; the sums of weights and of weighted values add up to n roundings each, and
-// every step of an online softmax a few
-// more.
+// every step of an online softmax a few more.
 void attend(
     const Place& place, const float* q, std::int32_t position, OperandUnits units, Real* out) {
   const std::int32_t head_dim = place.args.kv.geometry.head_dim;
