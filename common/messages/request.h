@@ -117,6 +117,7 @@ struct Open {
   std::uint64_t flow = 0;
   float flow_weight = 0;
   Position prompt_logprobs_from = 0;
+  std::uint32_t tokens_interval_us = 0;
   bool operator==(const Open&) const = default;
 
   template <class Self, class Visitor>
@@ -141,6 +142,10 @@ struct Open {
     v(13, "flow_weight", m.flow_weight, "of the flow, its share against the others'; 0 = 1", 1);
     v(14, "prompt_logprobs_from", m.prompt_logprobs_from,
       "with params.prompt_logprobs: the sender has those of the prompt before this position", 2);
+    v(15, "tokens_interval_us", m.tokens_interval_us,
+      "tokens of a pass that ends within this time of the last Tokens may come with those of a "
+      "later pass, at the latest with the end; 0 = each pass is told at once",
+      5);
   }
 };
 

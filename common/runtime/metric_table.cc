@@ -19,7 +19,8 @@ constexpr MetricInfo kTable[] = {
      "queueing, tokenizing and prefill are in it.",
      kAlsoVllm},
     {"inter_token_latency_seconds", kHistogram, "router", "",
-     "Between two arrivals of tokens of one request at the router, one observation each: tokens "
+     "Between two arrivals of tokens of one streamed answer at the router, one observation each: "
+     "tokens "
      "that one round commits together arrive together, so this is the pause that a client sees, "
      "and not the time per token.",
      kAlsoVllm},

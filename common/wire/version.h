@@ -8,6 +8,6 @@
 namespace foretoken::wire {
 
 inline constexpr std::uint8_t kVersionMajor = 1;
-inline constexpr std::uint8_t kVersionMinor = 4;
+inline constexpr std::uint8_t kVersionMinor = 5;
 
 }  // namespace foretoken::wire

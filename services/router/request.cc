@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/hash.h"
+#include "common/base/micros.h"
 #include "common/base/tool_formats.h"
 #include "common/wire/client_codec.h"
 #include "services/router/model_limits.h"
@@ -495,6 +496,12 @@ void Request::start_at(WorkerId target, TimePoint now, Actions& out) {
   open(now, out);
 }
 
+// Any token may end an answer that has stop strings, and what follows is decoded in vain.
+Duration Request::tokens_interval() const {
+  if (asked_.stream || !asked_.stop.empty()) return {};
+  return context_.rules.unstreamed_interval;
+}
+
 // Opens, migrates and resends: the target answers from the position it is given.
 void Request::open(TimePoint now, Actions& out) {
   const std::vector<TokenId>& prompt = prompt_.encoded.tokens;
@@ -509,7 +516,8 @@ void Request::open(TimePoint now, Actions& out) {
                      .tenant_salt = salt_of(asked_.tenant),
                      .flow = flow_,
                      .flow_weight = static_cast<float>(context_.rules.weight_of(asked_.tenant)),
-                     .prompt_logprobs_from = answer_.prompt_logprobs_from()};
+                     .prompt_logprobs_from = answer_.prompt_logprobs_from(),
+                     .tokens_interval_us = short_micros(tokens_interval())};
   message.tokens.insert(message.tokens.end(), answer_.tokens().begin(), answer_.tokens().end());
   out.push_back(ToWorker{*target_, id_, std::move(message)});
 }
@@ -567,7 +575,7 @@ void Request::on_tokens(const wire::Tokens& tokens, TimePoint now, Actions& out)
     case Answer::News::kSome:
       if (is_first)
         tally_->first_token.observe(now - arrived_);
-      else
+      else if (asked_.stream)
         tally_->inter_token.observe(now - before);
       return decode(now, out);
   }

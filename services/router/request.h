@@ -142,6 +142,7 @@ class Request {
   void place(TimePoint now, Actions& out);
   void place_at_once(TimePoint now, Actions& out);
   bool is_for(const Worker& target, TimePoint now, Actions& out);
+  Duration tokens_interval() const;
   void open(TimePoint now, Actions& out);
   void migrate(TimePoint now, Actions& out);
   void decode(TimePoint now, Actions& out);

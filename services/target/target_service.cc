@@ -196,7 +196,9 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
                 .guessed = std::vector<std::uint8_t>(n_resumed, 0),
                 .first_prompt_logprob = std::max<Position>(1, open.prompt_logprobs_from),
                 .with_logprobs = open.params.n_logprobs >= 0,
-                .first_logprob = n_resumed};
+                .first_logprob = n_resumed,
+                .interval = std::chrono::microseconds(open.tokens_interval_us),
+                .n_told = n_resumed};
   requests_.emplace(answer.seq, id);
   answers_.emplace(id, std::move(answer));
   router().send(id, wire::Opened{.n_waiting = engine_.snapshot().n_waiting});
@@ -229,21 +231,27 @@ wire::Tokens TargetService::tokens_of(const Answer& answer,
 }
 
 // In parts: a whole answer with log probabilities can be more than a message holds, and a prompt's.
-void TargetService::repeat_from(RequestId id, const Answer& answer, const wire::Open& open) {
+void TargetService::send_tokens(RequestId id,
+                                const Answer& answer,
+                                std::size_t begin,
+                                bool with_logprobs) {
+  const std::size_t end = answer.n_output();
+  for (std::size_t from = begin; from < end; from += kTokensAtOnce)
+    router().send(id, tokens_of(answer, from, std::min(from + kTokensAtOnce, end), with_logprobs));
+}
+
+void TargetService::repeat_from(RequestId id, Answer& answer, const wire::Open& open) {
   const auto position = static_cast<Position>(open.tokens.size());
   const bool owes_prompt = answer.prompt_logprobs_until() >
                            std::max(open.prompt_logprobs_from, answer.first_prompt_logprob);
   if (owes_prompt) send_prompt(id, answer, open.prompt_logprobs_from);
   if (position >= answer.n_prompt && position < answer.text->size()) {
     const std::size_t begin = position - answer.n_prompt;
-    const std::size_t end = answer.n_output();
-    const bool with_logprobs = answer.with_logprobs && begin >= answer.first_logprob;
-    for (std::size_t from = begin; from < end; from += kTokensAtOnce)
-      router().send(id,
-                    tokens_of(answer, from, std::min(from + kTokensAtOnce, end), with_logprobs));
+    send_tokens(id, answer, begin, answer.with_logprobs && begin >= answer.first_logprob);
   } else if (!owes_prompt) {
     router().send(id, wire::Opened{});
   }
+  answer.n_told = static_cast<std::uint32_t>(answer.n_output());
   if (answer.end) router().send(id, *answer.end);
 }
 
@@ -347,7 +355,7 @@ void TargetService::step(Duration waited) {
     step_us_[n_steps_++ % kRecentSteps] = short_micros(end_of_step - begin);
   }
   for (const TokensEvent& event : output.prompts) send_prompt(event);
-  for (const TokensEvent& event : output.tokens) send_tokens(event, end_of_step);
+  for (const TokensEvent& event : output.tokens) add_tokens(event, end_of_step);
   for (const DoneEvent& event : output.done) done(event, end_of_step);
   for (const FailedEvent& event : output.failed)
     end(event.seq,
@@ -394,7 +402,7 @@ void TargetService::send_prompt(const TokensEvent& event) {
   if (!answer.closing) send_prompt(it->second, answer, event.tokens.position);
 }
 
-void TargetService::send_tokens(const TokensEvent& event, TimePoint now) {
+void TargetService::add_tokens(const TokensEvent& event, TimePoint now) {
   const auto it = requests_.find(event.seq);
   if (it == requests_.end()) return;  // forgotten meanwhile
   Answer& answer = answers_.at(it->second);
@@ -407,7 +415,16 @@ void TargetService::send_tokens(const TokensEvent& event, TimePoint now) {
   answer.guessed.insert(answer.guessed.end(), tokens.accepted.begin(), tokens.accepted.end());
   answer.guessed.resize(tokens.position + tokens.ids.size() - answer.n_prompt, 0);
   answer.logprobs.insert(answer.logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
-  if (!answer.closing) router().send(it->second, tokens);
+  if (now >= answer.told + answer.interval) tell_tokens(it->second, answer, now);
+}
+
+// Those that the router has not been told of, if it still wants any.
+void TargetService::tell_tokens(RequestId id, Answer& answer, TimePoint now) {
+  const auto n = static_cast<std::uint32_t>(answer.n_output());
+  if (answer.closing || answer.n_told >= n) return;
+  send_tokens(id, answer, answer.n_told, answer.with_logprobs);
+  answer.n_told = n;
+  answer.told = now;
 }
 
 void TargetService::end(SeqId seq, wire::Message message, TimePoint now) {
@@ -418,6 +435,7 @@ void TargetService::end(SeqId seq, wire::Message message, TimePoint now) {
   if (auto* done = std::get_if<wire::Done>(&message);
       done != nullptr && answer.params.n_prompt_logprobs >= 0)
     done->prompt_logprobs_until = answer.prompt_logprobs_until();
+  tell_tokens(id, answer, now);
   router().send(id, message);
   if (answer.closing) {
     answers_.erase(id);

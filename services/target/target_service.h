@@ -68,7 +68,11 @@ class TargetService final : public WorkerService {
     // Ends of the passes that committed its first tokens and its latest.
     std::optional<TimePoint> first_token = {};
     TimePoint last_token{};
-    std::uint32_t n_later = 0;         // tokens after those of the first pass
+    std::uint32_t n_later = 0;  // tokens after those of the first pass
+    // What the router has been told.
+    Duration interval{};               // at least so long between two Tokens
+    std::uint32_t n_told = 0;          // tokens of the answer, resumed ones included
+    TimePoint told{};                  // when the last of them were sent
     bool closing = false;              // the router wants nothing but the end
     std::optional<wire::Message> end;  // Done or Failed, once it has ended
     TimePoint ended{};
@@ -97,12 +101,14 @@ class TargetService final : public WorkerService {
                                 std::size_t from,
                                 std::size_t until,
                                 bool with_logprobs);
-  void repeat_from(RequestId id, const Answer& answer, const wire::Open& open);
+  void repeat_from(RequestId id, Answer& answer, const wire::Open& open);
+  void send_tokens(RequestId id, const Answer& answer, std::size_t begin, bool with_logprobs);
   void send_prompt(RequestId id, const Answer& answer, Position from);
   Duration wait_for_proposals();
   void step(Duration waited);
   void send_prompt(const TokensEvent& event);
-  void send_tokens(const TokensEvent& event, TimePoint now);
+  void add_tokens(const TokensEvent& event, TimePoint now);
+  void tell_tokens(RequestId id, Answer& answer, TimePoint now);
   void done(const DoneEvent& event, TimePoint now);
   void end(SeqId seq, wire::Message message, TimePoint now);
   void forget_all(const std::string& why);

@@ -103,6 +103,11 @@ class RequestTableTest : public testing::Test {
     });
     return found;
   }
+  static wire::ClientRequest streamed() {
+    auto request = ask();
+    request.stream = true;
+    return request;
+  }
   // Up to the point where the target has the request.
   void run_to_target(wire::ClientRequest request = ask()) {
     submit(std::move(request));
@@ -335,7 +340,7 @@ TEST_F(RequestTableTest, ARequestGoesFromMapToReply) {
 }
 
 TEST_F(RequestTableTest, WhatARequestTookIsCountedForItsModel) {
-  submit();
+  submit(streamed());
   now += milliseconds(100);
   hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}});
   hear(kTarget, wire::Opened{});
@@ -359,6 +364,30 @@ TEST_F(RequestTableTest, WhatARequestTookIsCountedForItsModel) {
   EXPECT_DOUBLE_EQ(3, tally.prompt_tokens.sum());
   EXPECT_DOUBLE_EQ(3, tally.answer_tokens.sum());
   EXPECT_EQ((std::array<std::uint64_t, 4>{0, 1, 0, 0}), tally.n_ended);
+}
+
+TEST_F(RequestTableTest, ATargetTellsSeldomOfAnAnswerThatNobodyReadsBeforeItsEnd) {
+  const auto interval_us = [&](wire::ClientRequest request, std::uint64_t id) {
+    submit(std::move(request), RequestId{7, id});
+    hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}}, RequestId{7, id});
+    const auto opens = sent<wire::Open>();
+    EXPECT_EQ(1u, opens.size());
+    return opens.empty() ? 1u : opens[0].second.tokens_interval_us;
+  };
+  EXPECT_EQ(50'000u, interval_us(ask(), 1));
+  EXPECT_EQ(0u, interval_us(streamed(), 2));
+  auto with_stop = ask();
+  with_stop.stop = {"b"};
+  EXPECT_EQ(0u, interval_us(with_stop, 3)) << "what follows a stop string is decoded in vain";
+}
+
+TEST_F(RequestTableTest, GapsAreCountedOfStreamsAlone) {
+  run_to_target();
+  tokens(3, {20});
+  now += milliseconds(50);
+  tokens(4, {21, 22});
+  EXPECT_EQ(0u, table.tallies().at("m").inter_token.count());
+  EXPECT_EQ(1u, table.tallies().at("m").first_token.count());
 }
 
 TEST_F(RequestTableTest, WaitingForAPlaceIsQueueingTimeInTheReplyToo) {

@@ -116,6 +116,64 @@ TEST_F(TargetServiceTest, AnOpenedRequestEndsInTokensAndOneDone) {
   EXPECT_EQ(8u, done[0].n_generated);
 }
 
+// A pass takes a millisecond here.
+TEST_F(TargetServiceTest, TokensComeTogetherWhereTheRouterWantsThemSeldom) {
+  wire::Open asked = open(23);
+  asked.tokens_interval_us = 5'000;
+  hear(asked);
+  turn(40);
+  const auto tokens = bus.take<wire::Tokens>();
+  std::vector<std::size_t> sizes;
+  Position next = 3;
+  for (const wire::Tokens& part : tokens) {
+    EXPECT_EQ(next, part.position);
+    EXPECT_EQ(part.ids.size(), part.accepted.size());
+    next += static_cast<Position>(part.ids.size());
+    sizes.push_back(part.ids.size());
+  }
+  EXPECT_EQ((std::vector<std::size_t>{1, 5, 5, 5, 5, 2}), sizes)
+      << "the first and the last at once";
+  EXPECT_EQ(1u, bus.take<wire::Done>().size());
+
+  hear(open(23), RequestId{3, 4});
+  turn(40);
+  EXPECT_EQ(ids_of(bus.take<wire::Tokens>()), ids_of(tokens));
+}
+
+TEST_F(TargetServiceTest, AnOpenThatIsRepeatedBringsTheTokensThatWereHeldBack) {
+  wire::Open asked = open(400);
+  asked.tokens_interval_us = 1'000'000;
+  hear(asked);
+  turn(10);
+  const auto first = bus.take<wire::Tokens>();
+  ASSERT_EQ(1u, first.size());
+  ASSERT_EQ(1u, first[0].ids.size());
+  asked.tokens.push_back(first[0].ids[0]);
+  hear(asked);
+  const auto held_back = bus.take<wire::Tokens>();
+  ASSERT_EQ(1u, held_back.size());
+  EXPECT_EQ(4u, held_back[0].position);
+  EXPECT_EQ(9u, held_back[0].ids.size());
+  turn(10);
+  hear(wire::Close{.reason = CloseReason::kCancelled});
+  turn(2);
+  EXPECT_TRUE(bus.take<wire::Tokens>().empty()) << "nothing is told twice, nor after CLOSE";
+}
+
+TEST_F(TargetServiceTest, ADeadlineBringsWhatThereIs) {
+  wire::Open asked = open(400);
+  asked.tokens_interval_us = 1'000'000;
+  asked.deadline_us = 10'000;
+  hear(asked);
+  turn(20);
+  const auto tokens = bus.take<wire::Tokens>();
+  const auto done = bus.take<wire::Done>();
+  ASSERT_EQ(1u, done.size());
+  EXPECT_EQ(FinishReason::kDeadline, done[0].reason);
+  EXPECT_EQ(done[0].n_generated, ids_of(tokens).size());
+  EXPECT_GT(done[0].n_generated, 5u);
+}
+
 TEST_F(TargetServiceTest, DecodingIsFromTheFirstTokenToTheLast) {
   hear(open());
   turn(20);
