@@ -94,20 +94,15 @@ class Foretoken:
     def generate(self, ids, n, k=0, source="draft"):
         proposer = "none" if k == 0 else {"draft": "draft", "lookup": "ngram"}[source]
         begin, worked_s = time.monotonic(), processor_s(self.pids.values())
-        first_s, n_first = 0.0, 0
         try:
-            for piece in self.client.stream(ids, max_tokens=n, temperature=0, ignore_eos=True, proposer=proposer, num_draft_tokens=k,
-                                            adaptive=self.adaptive):
-                if not n_first and piece.token_ids:
-                    first_s, n_first = time.monotonic() - begin, len(piece.token_ids)
+            reply = self.client.generate(ids, max_tokens=n, temperature=0, ignore_eos=True, proposer=proposer, num_draft_tokens=k,
+                                         adaptive=self.adaptive)
         except foretoken.ForetokenError as error:
             raise PeerError(f"{self.title}: {error}") from error
         seconds = time.monotonic() - begin
-        reply = self.client.last_reply
-        if n_first == 0:
-            first_s, n_first = seconds, len(reply.token_ids)
-        return Answer(reply.token_ids, first_s, seconds, n_first, dict(reply.speculative_decoding),
-                      processor_s(self.pids.values()) - worked_s)
+        # The router's clock begins a little later than this one, so decoding gets that time.
+        first_s = seconds if n == 1 else reply.metrics["time_to_first_token_ms"] / 1000
+        return Answer(reply.token_ids, first_s, seconds, 1, dict(reply.speculative_decoding), processor_s(self.pids.values()) - worked_s)
 
     def rows(self, model, weights, ids, counts):
         """Of the products alone: a service has no door for a pass of its own."""
