@@ -97,6 +97,7 @@ void ThreadedBus::run() {
     if (stop_) return;
     hand_over_some();
     beat();
+    wake_work_thread();
     if (!may_read()) {
       wait_for_room();
       continue;
@@ -117,6 +118,7 @@ void ThreadedBus::run() {
       observe(*delivery);
       deliver(std::move(*delivery));
     }
+    wake_work_thread();
   }
 }
 
@@ -225,7 +227,12 @@ void ThreadedBus::report_lost() {
 void ThreadedBus::deliver(Delivery delivery) {
   delivery.arrived = steady_now();
   FORETOKEN_CHECK(inbox_.push(delivery), "the inbox has room for what is delivered");
-  if (work_sleeps_.exchange(false)) signal(inbox_fd_);
+}
+
+// Once for all that has come, before this thread may sleep: the two would take turns, message by
+// message, and each turn costs more than a message does.
+void ThreadedBus::wake_work_thread() {
+  if (!inbox_.empty() && work_sleeps_.exchange(false)) signal(inbox_fd_);
 }
 
 void ThreadedBus::wake_socket_thread() const {

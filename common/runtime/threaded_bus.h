@@ -92,7 +92,8 @@ class ThreadedBus final : public Bus {
   void report_lost();
   void beat();
   void observe(const Delivery& delivery);
-  void deliver(Delivery delivery);
+  void deliver(Delivery delivery);  // wake_work_thread() tells of it
+  void wake_work_thread();
   bool must_hold_clients();
   bool may_read() const { return inbox_.size() < queue_capacity_; }
   void wait_for_room();

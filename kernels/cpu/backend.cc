@@ -60,7 +60,7 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
 CpuBackend::CpuBackend(const Isa& isa, int n_threads, bool pin, int sharers, Record record)
     : isa_(isa),
       team_(n_threads, pin),
-      team_size_(n_threads),
+      team_sizes_{TeamSize(n_threads), TeamSize(n_threads)},
       sharers_(static_cast<std::size_t>(std::max(1, sharers))),
       record_(record) {}
 
@@ -73,19 +73,26 @@ std::string CpuBackend::description() const {
          (team_.capacity() == 1 ? " thread, " : " threads, ") + isa_.name;
 }
 
+// A member that is interrupted for moments holds up the many short ops of a pass of few rows, and
+// may still be worth half of the time of a long one.
+TeamSize& CpuBackend::team_size(std::int32_t n_rows) {
+  constexpr std::int32_t kManyRows = 64;
+  return team_sizes_[n_rows >= kManyRows ? 1 : 0];
+}
+
 // A pass without logits has no lm_head(): it is not counted.
 void CpuBackend::begin_pass(std::int32_t n_rows) {
   if (team_.capacity() == 1) return;
   pass_rows_ = n_rows;
   pass_begin_ = std::chrono::steady_clock::now();
-  team_.set_size(team_size_.now());
+  team_.set_size(team_size(n_rows).now());
   team_.take_waited();
 }
 
 void CpuBackend::end_pass() {
   if (pass_rows_ == 0) return;
-  team_size_.passed(pass_rows_, std::chrono::steady_clock::now() - pass_begin_,
-                    team_.take_waited());
+  team_size(pass_rows_)
+      .passed(pass_rows_, std::chrono::steady_clock::now() - pass_begin_, team_.take_waited());
   pass_rows_ = 0;
 }
 

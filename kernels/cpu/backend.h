@@ -4,6 +4,7 @@
 // members share the work in fixed parts.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -84,11 +85,12 @@ class CpuBackend final : public Backend {
   // part.
   void begin_pass(std::int32_t n_rows);
   void end_pass();
+  TeamSize& team_size(std::int32_t n_rows);
 
   const Isa& isa_;
   Team team_;
-  TeamSize team_size_;
-  std::int32_t pass_rows_ = 0;  // of the pass that runs; 0: none does
+  std::array<TeamSize, 2> team_sizes_;  // of passes of few rows, and of many
+  std::int32_t pass_rows_ = 0;          // of the pass that runs; 0: none does
   std::chrono::steady_clock::time_point pass_begin_{};
   const std::size_t sharers_;  // of the host's memory
   const Record record_;

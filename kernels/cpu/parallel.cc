@@ -5,34 +5,8 @@
 
 #include "common/base/check.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace foretoken::cpu {
 namespace {
-
-// Pauses before a waiting member sleeps: about 50 us, longer than the gap between two ops of a step
-// and far shorter than a time slice of another process.
-constexpr int kSpins = 1500;
-
-void relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#endif
-}
-
-// Returns when `word` no longer holds `old`. A sleeper is woken by notify_all, which costs nothing
-// when no worker sleeps: it looks at the number of sleepers first. So the new value is written with
-// seq_cst. With release alone the processor may read that number before the value is written, find
-// no sleeper, and return: a thread that read the old value just before then never wakes.
-void wait_for_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
-  for (int i = 0; i < kSpins; ++i) {
-    if (word.load(std::memory_order_acquire) != old) return;
-    relax();
-  }
-  word.wait(old, std::memory_order_acquire);
-}
 
 void bind_to_core(int member) {
   cpu_set_t allowed;
@@ -68,8 +42,7 @@ Team::Team(int n_threads, bool pin)
 Team::~Team() {
   set_size(n_members_);
   stop_ = true;
-  round_.fetch_add(1, std::memory_order_seq_cst);
-  round_.notify_all();
+  round_.set(round_.load() + 1);
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -92,8 +65,7 @@ void Team::run_erased(Job job, void* context) {
   if (n_active_ == 1) return job(context, 0);
   job_ = job;
   context_ = context;
-  round_.fetch_add(1, std::memory_order_seq_cst);
-  round_.notify_all();
+  round_.set(round_.load() + 1);
   job(context, 0);
   const auto begin = std::chrono::steady_clock::now();
   barrier();  // the join
@@ -103,7 +75,7 @@ void Team::run_erased(Job job, void* context) {
 void Team::worker(int member) {
   std::uint32_t round = 0;
   for (;;) {
-    wait_for_change(round_, round);
+    round_.wait_while(round);
     ++round;
     if (stop_) return;
     job_(context_, member);
@@ -125,11 +97,10 @@ void Team::barrier() {
   const std::uint32_t phase = phase_.load(std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == n) {
     arrived_.store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_seq_cst);
-    phase_.notify_all();
+    phase_.set(phase + 1);
     return;
   }
-  wait_for_change(phase_, phase);
+  phase_.wait_while(phase);
 }
 
 }  // namespace foretoken::cpu

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cpu/wait_word.h"
+
 namespace foretoken::cpu {
 
 // The half-open share of `n` items that belongs to `member` of `n_members`: contiguous, fixed,
@@ -66,13 +68,13 @@ class Team {
   void* context_ = nullptr;
   bool stop_ = false;
   std::chrono::nanoseconds waited_{};
-  int n_after_;  // the size after this run: who is beyond it leaves at its end
-  alignas(64) std::atomic<std::uint32_t> round_{0};  // raised by run(); workers wait on it
+  int n_after_;                 // the size after this run: who is beyond it leaves at its end
+  alignas(64) WaitWord round_;  // raised by run(); workers wait on it
   // Those who are left out wait on it instead, so that runs do not wake them.
   alignas(64) std::atomic<int> returning_;             // members below it come back
   std::atomic<int> n_returned_{0};                     // of those that set_size() waits for
   alignas(64) std::atomic<std::uint32_t> arrived_{0};  // members at the current barrier
-  alignas(64) std::atomic<std::uint32_t> phase_{0};    // raised by the last to arrive
+  alignas(64) WaitWord phase_;                         // raised by the last to arrive
   std::vector<std::thread> threads_;
 };
 
