@@ -7,7 +7,7 @@
 namespace foretoken::cpu {
 namespace {
 
-constexpr std::int32_t kChunkRows = 16;  // rows of a prefill that share one walk over the keys
+constexpr std::int32_t kChunkRows = 32;  // rows of a prefill that share one walk over the keys
 
 // The rows [begin, end) of one sequence.
 struct RowChunk {
