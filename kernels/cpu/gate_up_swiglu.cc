@@ -15,12 +15,10 @@ void CpuBackend::gate_up_swiglu_now(const GateUpSwigluArgs& args) {
         rows);
     team_.barrier();
     multiply<2>(view, rows, args.n_rows, member, team_.size(), own,
-                [&](std::int64_t pair, std::int32_t first, std::int32_t n, const float* c) {
+                [&](std::int64_t pair, std::int64_t row, const float* gate, std::int64_t apart) {
                   const std::int64_t column = pair * kPanel;
                   const std::int64_t width = std::min<std::int64_t>(kPanel, n_ffn - column);
-                  const float* up = c + std::int64_t{n} * kPanel;
-                  for (std::int32_t r = 0; r < n; ++r, c += kPanel, up += kPanel)
-                    isa_.swiglu(c, up, width, args.out + (first + r) * n_ffn + column);
+                  isa_.swiglu(gate, gate + apart, width, args.out + row * n_ffn + column);
                 });
   });
 }

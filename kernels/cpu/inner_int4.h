@@ -84,12 +84,89 @@ void int4_tile(const TileArgs& given) {
   }
 }
 
+// As kept_tile: some columns at a time, whose chains stay in registers; steps one by one, so that
+// their weights do, too.
+template <class Dot, int kRows, int kColumns, Prefetch kPrefetch, int kGroup>
+void kept_int4_tile(const TileArgs& args) {
+  constexpr int kUnit = kInt4Unit<kGroup>, kUnitSteps = kUnit / kInt4StepValues;
+  constexpr int kTurnsOfPanel = kPanel / (kColumns * Dot::kOutputs);
+  constexpr int kLinesAhead = (kPrefetch == Prefetch::kOneLine    ? kUnitSteps
+                               : kPrefetch == Prefetch::kTwoLines ? 2 * kUnitSteps
+                                                                  : 0) /
+                              kTurnsOfPanel;
+  const std::byte* ahead = args.ahead;
+  for (int turn = 0; turn < kTurnsOfPanel; ++turn) {
+    const int column = turn * kColumns;
+    const std::byte* w = args.w;
+    const std::byte* a = args.a;
+    const std::byte* groups = reinterpret_cast<const std::byte*>(args.groups);
+    const std::byte* scales = w;
+    float* c = args.c + column * Dot::kOutputs;
+    typename Dot::Chain chain[kRows][kColumns];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+      for (int b = 0; b < kColumns; ++b)
+        chain[r][b] = args.first ? Simd::zero() : Simd::load(c + r * kPanel + b * Dot::kOutputs);
+    for (std::int64_t step = 0; step < args.n_steps; step += kUnitSteps) {
+      if (step * kInt4StepValues % kGroup == 0) {
+        scales = w;
+        w += kInt4ScaleBytes;
+      }
+      if constexpr (kLinesAhead > 0) ask_for_part<false>(ahead, 0, 1, kLinesAhead);
+      ahead += kLinesAhead * kLine;
+      const auto group = [&](int r) {
+        return reinterpret_cast<const RowGroup*>(groups + r * args.a_stride);
+      };
+      typename Dot::Acc acc[kRows][kColumns];
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+        for (int b = 0; b < kColumns; ++b) acc[r][b] = Dot::begin(group(r)->start / kStartOverInt4);
+      for (int s = 0; s < kUnitSteps; ++s, w += kStepBytes, a += kInt4StepValues) {
+        typename Dot::Step weights[kColumns];
+#pragma GCC unroll 8
+        for (int b = 0; b < kColumns; ++b)
+          weights[b] =
+              Dot::step_weights(w + (column + b) * (kStepBytes / (kPanel / Dot::kOutputs)));
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r)
+          Dot::template add_step<kColumns>(acc[r], weights, a + r * args.a_stride);
+      }
+      typename Dot::Scales s[kColumns];
+#pragma GCC unroll 8
+      for (int b = 0; b < kColumns; ++b)
+        s[b] = Dot::scales(scales +
+                           (column + b) * Dot::kOutputs * static_cast<int>(sizeof(std::uint16_t)));
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+        for (int b = 0; b < kColumns; ++b)
+          chain[r][b] = Dot::add_scaled(chain[r][b], acc[r][b], s[b], group(r)->scale);
+      groups += sizeof(RowGroup);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+      for (int b = 0; b < kColumns; ++b)
+        Simd::store(c + r * kPanel + b * Dot::kOutputs, chain[r][b]);
+  }
+}
+
+template <class Dot, int kRows, Prefetch kPrefetch, int kGroup>
+constexpr TileFunction int4_tile_of() {
+  if constexpr (Dot::kept_columns_for(kRows) > 0 && kPrefetch != Prefetch::kStream)
+    return kept_int4_tile<Dot, kRows, Dot::kept_columns_for(kRows), kPrefetch, kGroup>;
+  else
+    return int4_tile<Dot, kRows, kPrefetch, kGroup>;
+}
+
 template <class Dot, int kGroup, int kRows>
 void add_int4_tiles(Product& product) {
-  product.tile[kRows - 1][0] = int4_tile<Dot, kRows, Prefetch::kNone, kGroup>;
-  product.tile[kRows - 1][1] = int4_tile<Dot, kRows, Prefetch::kStream, kGroup>;
-  product.tile[kRows - 1][2] = int4_tile<Dot, kRows, Prefetch::kOneLine, kGroup>;
-  product.tile[kRows - 1][3] = int4_tile<Dot, kRows, Prefetch::kTwoLines, kGroup>;
+  product.tile[kRows - 1][0] = int4_tile_of<Dot, kRows, Prefetch::kNone, kGroup>();
+  product.tile[kRows - 1][1] = int4_tile_of<Dot, kRows, Prefetch::kStream, kGroup>();
+  product.tile[kRows - 1][2] = int4_tile_of<Dot, kRows, Prefetch::kOneLine, kGroup>();
+  product.tile[kRows - 1][3] = int4_tile_of<Dot, kRows, Prefetch::kTwoLines, kGroup>();
   if constexpr (kRows > 1) add_int4_tiles<Dot, kGroup, kRows - 1>(product);
 }
 
@@ -102,6 +179,7 @@ Product make_int4_product() {
   product.row_group = kInt4Unit<kGroup>;
   product.weight_group = kGroup;
   product.chunk_steps = Simd::kChunkSteps;  // one tile takes a panel whole: it reads line by line
+  product.scale = scale_outputs;
   static_assert(Simd::kChunkSteps * kInt4StepValues % kGroup == 0, "chunks are whole groups");
   add_int4_tiles<DotI4, kGroup, kTileRows>(product);
   return product;

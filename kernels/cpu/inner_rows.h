@@ -105,6 +105,21 @@ void swiglu(const float* gate, const float* up, std::int64_t n, float* out) {
   }
 }
 
+void add(const float* x, std::int64_t n, float* to) {
+  for (std::int64_t i = 0; i < n; i += 16)
+    store_up_to(to + i, Simd::add(load_up_to(to + i, n - i), load_up_to(x + i, n - i)), n - i);
+}
+
+void rotate(const float* cos, const float* sin, std::int64_t half, float* x) {
+  for (std::int64_t i = 0; i < half; i += 16) {
+    const std::int64_t n = half - i;
+    const Simd::V a = load_up_to(x + i, n), b = load_up_to(x + half + i, n);
+    const Simd::V c = load_up_to(cos + i, n), s = load_up_to(sin + i, n);
+    store_up_to(x + i, Simd::sub(Simd::mul(a, c), Simd::mul(b, s)), n);
+    store_up_to(x + half + i, Simd::add(Simd::mul(b, c), Simd::mul(a, s)), n);
+  }
+}
+
 // Bits that are constants and a choice without a branch: vectors of any width can do that.
 void keep_bits(const float* __restrict x,
                const std::uint32_t* words,

@@ -17,6 +17,8 @@ Isa make_table(CpuIsa isa, const char* name, const char* numerics) {
   table.to_bf16 = to_bf16;
   table.to_i8 = to_i8;
   table.swiglu = swiglu;
+  table.add = add;
+  table.rotate = rotate;
   table.attention[0] = attention<DType::kF32>;
   table.attention[1] = attention<DType::kBf16>;
   table.attention[2] = attention<DType::kF16>;

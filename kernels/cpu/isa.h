@@ -81,6 +81,8 @@ struct Product {
   // [rows - 1]: of k, where one tile has the panel to itself; 0: all at once.
   int stream_steps[kMostTileRows] = {};
   TileFunction tile[kMostTileRows][kPrefetches] = {};  // [rows - 1][prefetch]
+  // c [n_rows][kPanel]: times scales, plus bias, [kPanel] each; either may be null.
+  void (*scale)(const float* scales, const float* bias, std::int32_t n_rows, float* c) = nullptr;
   void (*leave)() =
       nullptr;  // each member calls it after its share: gives a matrix unit's state back
 };
@@ -144,6 +146,9 @@ struct Isa {
   void (*to_i8)(const float* x, std::int64_t n, int group, std::int8_t* out, RowGroup* groups) =
       nullptr;
   void (*swiglu)(const float* gate, const float* up, std::int64_t n, float* out) = nullptr;
+  void (*add)(const float* x, std::int64_t n, float* to) = nullptr;  // to += x
+  // Element i turns with element i + half.
+  void (*rotate)(const float* cos, const float* sin, std::int64_t half, float* x) = nullptr;
   void (*attention[5])(const AttentionItem&) = {};  // by KV dtype: kF32, kBf16, kF16, none, kF8E4M3
 
   // 32 values a word: those whose bit is 1, -infinity in the place of the others.

@@ -240,6 +240,7 @@ Product tiled_product() {
     row[2] = tile<Prefetch::kOneLine>;
     row[3] = tile<Prefetch::kTwoLines>;
   }
+  product.scale = isa_avx512_bf16()->bf16.scale;
   product.leave = leave_tiles;
   return product;
 }

@@ -15,11 +15,10 @@ void CpuBackend::lm_head_now(const LmHeadArgs& args) {
         args.norm_eps, own, rows);
     team_.barrier();
     multiply<1>(view, rows, args.n_rows, member, team_.size(), own,
-                [&](std::int64_t panel, std::int32_t first, std::int32_t n, const float* c) {
+                [&](std::int64_t panel, std::int64_t row, const float* c, std::int64_t) {
                   const std::int64_t column = panel * kPanel;
                   const std::int64_t width = std::min<std::int64_t>(kPanel, vocab - column);
-                  for (std::int32_t r = 0; r < n; ++r, c += kPanel)
-                    std::copy(c, c + width, args.logits + (first + r) * vocab + column);
+                  std::copy(c, c + width, args.logits + row * vocab + column);
                 });
   });
   end_pass();

@@ -9,29 +9,34 @@ std::int64_t prepared_bytes(const PackedView& view) {
   return view.n_padded * activation_bytes(view.product->activation);
 }
 
+// While the sums are in the first cache.
+void scale_outputs(const PackedView& view, std::int64_t panel, std::int32_t n_rows, float* c) {
+  if (view.scales == nullptr && view.bias == nullptr) return;
+  const auto of_panel = [&](const float* all) {
+    return all == nullptr ? nullptr : all + panel * kPanel;
+  };
+  view.product->scale(of_panel(view.scales), of_panel(view.bias), n_rows, c);
+}
+
 // Rows in tiles, as even as can be. One tile: one panel after the other, whole or in chunks of k,
 // asking for its own stream. Several: in chunks of k; while later tiles work on a chunk, the first
 // ones ask for the next. A tile goes over all panels of a chunk before the next tile does, so that
 // its rows are still near.
 void run_tiles(const PackedView& view,
-               const std::byte* panels,
+               std::int64_t first_panel,
                int n_panels,
                const PreparedRows& rows,
                std::int32_t first_row,
                std::int32_t n_rows,
-               float* c) {
+               float* c,
+               const WhenDone& done) {
   const std::int32_t n_tiles = (n_rows + view.product->tile_rows - 1) / view.product->tile_rows;
-  if (n_tiles == 1 && n_panels > 1) {
-    for (int panel = 0; panel < n_panels; ++panel)
-      run_tiles(view, panels + panel * view.panel_bytes(), 1, rows, first_row, n_rows,
-                c + std::int64_t{panel} * n_rows * kPanel);
-    return;
-  }
   const int steps =
       n_tiles > 1 ? view.product->chunk_steps : view.product->stream_steps[n_rows - 1];
   const std::int64_t chunk = steps == 0 ? view.n_steps : steps;
   const std::int64_t step_bytes = prepared_bytes(view) / view.n_steps;
   for (std::int64_t begin = 0; begin < view.n_steps; begin += chunk) {
+    const bool is_last = begin + chunk >= view.n_steps;
     TileArgs args;
     args.n_steps = std::min(chunk, view.n_steps - begin);
     args.a_stride = rows.stride;
@@ -51,20 +56,17 @@ void run_tiles(const PackedView& view,
       else if (t < 4)
         prefetch = Prefetch::kOneLine;
       for (int panel = 0; panel < n_panels; ++panel) {
-        args.w = panels + panel * view.panel_bytes() + view.bytes_of(begin);
+        args.w = view.weights + (first_panel + panel) * view.panel_bytes() + view.bytes_of(begin);
         args.ahead =
             args.w + view.bytes_of(args.n_steps) + args.n_steps * t * (n_tiles < 4 ? 128 : 64);
         args.c = c + (std::int64_t{panel} * n_rows + row) * kPanel;
         view.product->tile[args.n_rows - 1][static_cast<int>(prefetch)](args);
+        if (is_last) scale_outputs(view, first_panel + panel, args.n_rows, args.c);
       }
+      if (is_last) done.call(done.context, row, args.n_rows);
       row += args.n_rows;
     }
   }
-}
-
-void scale_outputs(const float* scales, std::int32_t n_rows, float* c) {
-  for (std::int32_t r = 0; r < n_rows; ++r, c += kPanel)
-    for (int i = 0; i < kPanel; ++i) c[i] *= scales[i];
 }
 
 }  // namespace
@@ -131,16 +133,15 @@ void multiply_panels(const PackedView& view,
                      const PreparedRows& rows,
                      std::int32_t first_row,
                      std::int32_t n_rows,
-                     float* c) {
-  run_tiles(view, view.weights + first_panel * view.panel_bytes(), n_panels, rows, first_row,
-            n_rows, c);
-  for (int i = 0; i < n_panels; ++i, c += std::int64_t{n_rows} * kPanel) {
-    const std::int64_t column = (first_panel + i) * kPanel;
-    if (view.scales != nullptr) scale_outputs(view.scales + column, n_rows, c);
-    if (view.bias == nullptr) continue;
-    for (std::int32_t r = 0; r < n_rows; ++r)
-      for (int k = 0; k < kPanel; ++k) c[r * kPanel + k] += view.bias[column + k];
-  }
+                     float* c,
+                     const WhenDone& done) {
+  if (n_rows > view.product->tile_rows)
+    return run_tiles(view, first_panel, n_panels, rows, first_row, n_rows, c, done);
+  const WhenDone later{[](const void*, std::int32_t, std::int32_t) {}, nullptr};
+  for (int i = 0; i < n_panels; ++i)
+    run_tiles(view, first_panel + i, 1, rows, first_row, n_rows,
+              c + std::int64_t{i} * n_rows * kPanel, later);
+  done.call(done.context, 0, n_rows);
 }
 
 }  // namespace foretoken::cpu

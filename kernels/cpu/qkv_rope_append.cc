@@ -6,16 +6,8 @@
 namespace foretoken::cpu {
 namespace {
 
-// Element i turns with element i + half.
-void rotate(float* x, const float* cos, const float* sin, std::int32_t half) {
-  for (std::int32_t i = 0; i < half; ++i) {
-    const float a = x[i], b = x[i + half];
-    x[i] = a * cos[i] - b * sin[i];
-    x[i + half] = b * cos[i] + a * sin[i];
-  }
-}
-
-void store_kv(const float* x, std::int32_t n, DType dtype, float scale, std::byte* to) {
+void store_kv(
+    const Isa& isa, const float* x, std::int32_t n, DType dtype, float scale, std::byte* to) {
   if (dtype == DType::kF32) {
     std::copy(x, x + n, reinterpret_cast<float*>(to));
     return;
@@ -25,8 +17,8 @@ void store_kv(const float* x, std::int32_t n, DType dtype, float scale, std::byt
     return;
   }
   std::uint16_t* out = reinterpret_cast<std::uint16_t*>(to);
-  for (std::int32_t i = 0; i < n; ++i)
-    out[i] = dtype == DType::kBf16 ? f32_to_bf16(x[i]) : f32_to_f16(x[i]);
+  if (dtype == DType::kBf16) return isa.to_bf16(x, n, out);
+  for (std::int32_t i = 0; i < n; ++i) out[i] = f32_to_f16(x[i]);
 }
 
 // What follows the projection, for head `head` of a row: query heads first, then keys, then values.
@@ -40,7 +32,7 @@ void finish_head(
     const float* norm = is_query ? args.q_norm : args.k_norm;
     if (norm != nullptr) isa.rms_norm(x, norm, args.norm_eps, g.head_dim, x);
     const std::int64_t at = std::int64_t{args.positions[row]} * half;
-    rotate(x, args.rope_cos + at, args.rope_sin + at, half);
+    isa.rotate(args.rope_cos + at, args.rope_sin + at, half, x);
   }
   if (is_query) {
     std::copy(x, x + g.head_dim, args.q + (row * args.n_heads + head) * g.head_dim);
@@ -52,7 +44,7 @@ void finish_head(
                           ? 1.0f
                           : args.kv.scales[kv_scale_index(g, args.layer, is_value, kv_head)];
   store_kv(
-      x, g.head_dim, g.dtype, scale,
+      isa, x, g.head_dim, g.dtype, scale,
       args.kv.blocks + kv_offset_of_slot(g, args.slots[row], args.layer, half_of_cache, kv_head));
 }
 
@@ -74,11 +66,10 @@ void CpuBackend::qkv_rope_append_now(const QkvRopeAppendArgs& args) {
         rows);
     team_.barrier();
     multiply<1>(view, rows, args.n_rows, member, team_.size(), own,
-                [&](std::int64_t panel, std::int32_t first, std::int32_t n, const float* c) {
+                [&](std::int64_t panel, std::int64_t row, const float* c, std::int64_t) {
                   const std::int64_t column = panel * kPanel;
                   const std::int64_t width = std::min<std::int64_t>(kPanel, n_out - column);
-                  for (std::int32_t r = 0; r < n; ++r, c += kPanel)
-                    std::copy(c, c + width, qkv + (first + r) * n_out + column);
+                  std::copy(c, c + width, qkv + row * n_out + column);
                 });
     team_.barrier();
     const Share heads = share_of(std::int64_t{args.n_rows} * n_heads, member, team_.size());

@@ -207,6 +207,7 @@ struct DotI8 {
   static constexpr int kOutputs = 8, kParts = 2;
   static constexpr bool kHalves = true;
   static constexpr int columns_for(int rows) { return rows == 1 ? 8 : 2; }
+  static constexpr int kept_columns_for(int) { return 0; }
   using Acc = __m256i;
   using W = __m256i;
   using A = __m256i;
@@ -236,6 +237,7 @@ struct DotI8 {
 // k + 7 in the high ones. Products are at most 15 * 127; the sixteen of four steps fit 16 bits.
 struct DotI4 {
   static constexpr int kOutputs = 8, kSteps = 4;
+  static constexpr int kept_columns_for(int) { return 0; }
   using Acc = __m256i;
   using Scales = __m256;
   struct W {

@@ -138,10 +138,14 @@ struct Simd {
 // Integer sums of sixteen outputs over a group.
 struct GroupSums {
   using Acc = __m512i;
+  using Chain = __m512;
   FT_INLINE Acc begin(std::int32_t start) { return _mm512_set1_epi32(start); }
   FT_INLINE void add_to(float* c, Acc acc, float scale, bool first) {
     const __m512 chain = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c);
-    _mm512_storeu_ps(c, _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), _mm512_set1_ps(scale), chain));
+    _mm512_storeu_ps(c, add_scaled(chain, acc, scale));
+  }
+  FT_INLINE Chain add_scaled(Chain chain, Acc acc, float scale) {
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), _mm512_set1_ps(scale), chain);
   }
 };
 
@@ -174,6 +178,7 @@ struct DotI8 : GroupSums {
   static constexpr int kOutputs = 16, kParts = 1;
   static constexpr bool kHalves = false;
   static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
+  static constexpr int kept_columns_for(int rows) { return rows > 3 ? 2 : 4; }  // of kept_tile
   using W = __m512i;
   using A = __m512i;
   FT_INLINE W weights(const std::byte* p, int) { return _mm512_loadu_si512(p); }
@@ -226,6 +231,7 @@ struct DotBf16 {
 
 // Integer sums are exact in any order.
 struct DotI8 : GroupSums {
+  static constexpr int kept_columns_for(int) { return 0; }
   static constexpr Activation kActivation = Activation::kI16;
   static constexpr int kOutputs = 16, kParts = 2;
   static constexpr bool kHalves = true;
@@ -256,6 +262,12 @@ struct DotI4 {
   static constexpr int kOutputs = 16, kSteps = 2;
   using Acc = __m512i;
   using Scales = __m512;
+  using Chain = __m512;
+#if defined(__AVX512VNNI__)
+  static constexpr int kept_columns_for(int) { return 2; }  // of kept_int4_tile
+#else
+  static constexpr int kept_columns_for(int) { return 0; }
+#endif
   struct W {
     __m512i quarter[4];
   };
@@ -277,6 +289,27 @@ struct DotI4 {
     c = _mm512_dpbusd_epi32(c, w.quarter[2], four(a + 8));
     return _mm512_dpbusd_epi32(c, w.quarter[3], four(a + 12));
   }
+  struct Step {
+    __m512i low, high;
+  };
+  FT_INLINE Step step_weights(const std::byte* p) {
+    const __m512i mask = _mm512_set1_epi8(15), line = _mm512_loadu_si512(p);
+    return {_mm512_and_si512(line, mask), _mm512_and_si512(_mm512_srli_epi16(line, 4), mask)};
+  }
+  template <int kColumns>
+  FT_INLINE void add_step(Acc (&c)[kColumns], const Step (&w)[kColumns], const std::byte* a) {
+    const __m512i low = four(a), high = four(a + 4);
+#pragma GCC unroll 4
+    for (int b = 0; b < kColumns; ++b) {  // hidden from the optimiser, as in DotI8
+      c[b] = _mm512_dpbusd_epi32(c[b], w[b].low, low);
+      asm("" : "+v"(c[b]));
+    }
+#pragma GCC unroll 4
+    for (int b = 0; b < kColumns; ++b) {
+      c[b] = _mm512_dpbusd_epi32(c[b], w[b].high, high);
+      asm("" : "+v"(c[b]));
+    }
+  }
 #else
   // Products are at most 15 * 127; eight of them fit 16 bits.
   FT_INLINE Acc mac(Acc c, const W& w, const std::byte* a) {
@@ -293,7 +326,10 @@ struct DotI4 {
   }
   FT_INLINE void add_to(float* c, Acc acc, Scales s, float t, bool first) {
     const __m512 chain = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c);
+    _mm512_storeu_ps(c, add_scaled(chain, acc, s, t));
+  }
+  FT_INLINE Chain add_scaled(Chain chain, Acc acc, Scales s, float t) {
     const __m512 scale = _mm512_mul_ps(s, _mm512_set1_ps(t));
-    _mm512_storeu_ps(c, _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), scale, chain));
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), scale, chain);
   }
 };

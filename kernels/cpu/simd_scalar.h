@@ -126,6 +126,7 @@ struct DotI8 {
   static constexpr int kOutputs = 16, kParts = 1;
   static constexpr bool kHalves = false;
   static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
+  static constexpr int kept_columns_for(int) { return 0; }
   using Acc = Simd::I;
   struct W {
     std::uint8_t w[64];
@@ -159,6 +160,7 @@ struct DotI8 {
 // Weights of four bits: of a step, k to k + 3 in the low halves, k + 4 to k + 7 in the high ones.
 struct DotI4 {
   static constexpr int kOutputs = 16, kSteps = 1;
+  static constexpr int kept_columns_for(int) { return 0; }
   using Acc = Simd::I;
   using Scales = Simd::V;
   struct W {

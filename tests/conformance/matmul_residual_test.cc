@@ -119,6 +119,23 @@ TEST_P(MatmulResidual, LongPromptsAreCutWithoutATrace) {
         run(backend(), packed, pick_rows(x, n_in, {r}), pick_rows(before, n_out, {r}), false)));
 }
 
+// Of many rows a panel is shared by threads: 4 panels of 131 rows on 3 threads are cut twice.
+TEST_P(MatmulResidual, ThreadsShareAPanelWithoutATrace) {
+  for (const WeightType& type : weight_types()) {
+    SCOPED_TRACE(name_of(type));
+    const std::int32_t n_rows = 131, n_in = 530, n_out = 200;
+    const Weights weights(rng, type, n_out, n_in, true);
+    const LinearSource source = weights.source();
+    const std::vector<float> x = random_floats(rng, n_rows * n_in),
+                             before = random_floats(rng, n_rows * n_out);
+    const std::vector<float> alone =
+        run(backend(1), backend(1).pack({&source, 1}), x, before, false);
+    for (const int n_threads : {2, 3})
+      EXPECT_TRUE(same_bits(
+          run(backend(n_threads), backend(n_threads).pack({&source, 1}), x, before, false), alone));
+  }
+}
+
 // An infinity or a NaN in a row must come out as NaN or infinity, never as a number.
 TEST_P(MatmulResidual, BrokenRowsStayBrokenAndAlone) {
   for (const WeightType& type : weight_types()) {
