@@ -26,35 +26,46 @@ struct Layer {
   Linear qkv, out, gate_up, down;
 };
 
-// Rows of four-bit weights: codes from a pool of random bytes, all scales alike.
+// What weights are held in. group and zeros: of int4.
+struct WeightType {
+  DType dtype = DType::kF32;
+  std::int64_t group = 0;
+  Int4Zeros zeros = Int4Zeros::kEight;
+};
+
+std::string name_of(const WeightType& type) {
+  if (type.group == 0) return dtype_name(type.dtype);
+  return std::string(dtype_name(type.dtype)) + (type.zeros == Int4Zeros::kOfGroup ? "z/" : "/") +
+         std::to_string(type.group);
+}
+
+// Rows of four-bit weights: codes from a pool of random bytes, all scales and zero points alike.
 class Int4Rows final : public RowReader {
  public:
-  Int4Rows(std::span<const std::byte> pool, std::int64_t n_in, std::int64_t group)
-      : pool_(pool), n_in_(n_in), group_(group) {}
+  Int4Rows(std::span<const std::byte> pool, std::int64_t n_in, const WeightType& type)
+      : pool_(pool), n_in_(n_in), type_(type) {}
   float read(std::int64_t row, std::byte* to) const override {
-    const std::int64_t n = int4_code_bytes(n_in_, group_);
+    const std::int64_t n = int4_code_bytes(n_in_, type_.group),
+                       n_groups = int4_groups_of(n_in_, type_.group);
     const auto room = static_cast<std::int64_t>(pool_.size()) - n;
     std::copy_n(pool_.data() + row * 4096 % room, n, to);
     const std::uint16_t scale = f32_to_f16(0.0025f);
-    for (std::int64_t g = 0; g < int4_groups_of(n_in_, group_); ++g)
-      std::memcpy(to + n + g * 2, &scale, sizeof scale);
+    for (std::int64_t g = 0; g < n_groups; ++g) std::memcpy(to + n + g * 2, &scale, sizeof scale);
+    if (type_.zeros == Int4Zeros::kOfGroup)
+      std::fill_n(to + n + n_groups * 2, n_groups, std::byte{7});
     return 1;
   }
 
  private:
   std::span<const std::byte> pool_;
-  std::int64_t n_in_, group_;
+  std::int64_t n_in_;
+  WeightType type_;
 };
 
 class Stack {
  public:
-  // int4_group: of int4.
-  Stack(Backend& backend,
-        const LayerShape& shape,
-        DType dtype,
-        std::int64_t int4_group,
-        std::size_t weight_bytes)
-      : backend_(backend), shape_(shape), dtype_(dtype), group_(int4_group) {
+  Stack(Backend& backend, const LayerShape& shape, const WeightType& type, std::size_t weight_bytes)
+      : backend_(backend), shape_(shape), type_(type) {
     fill_random_rows();
     const std::int64_t n_hidden = shape.n_hidden, n_ffn = shape.n_ffn;
     do {
@@ -138,7 +149,7 @@ class Stack {
           {std::int64_t{shape_.n_hidden}, n_query()},
           {std::int64_t{shape_.n_ffn}, std::int64_t{shape_.n_hidden}},
           {std::int64_t{shape_.n_hidden}, std::int64_t{shape_.n_ffn}}}) {
-      most_bytes = std::max(most_bytes, n_out * row_bytes(dtype_, n_in, group_));
+      most_bytes = std::max(most_bytes, n_out * row_bytes(type_.dtype, n_in, type_.group));
       most_outs = std::max(most_outs, n_out);
     }
     raw_.resize(static_cast<std::size_t>(most_bytes));
@@ -146,7 +157,8 @@ class Stack {
     std::uniform_real_distribution<float> uniform(-0.02f, 0.02f);
     std::vector<std::uint16_t> some(65536);
     for (std::uint16_t& x : some)
-      x = dtype_ == DType::kBf16 ? f32_to_bf16(uniform(rng)) : static_cast<std::uint16_t>(rng());
+      x = type_.dtype == DType::kBf16 ? f32_to_bf16(uniform(rng))
+                                      : static_cast<std::uint16_t>(rng());
     for (std::size_t i = 0; i < raw_.size(); ++i)
       raw_[i] = reinterpret_cast<const std::byte*>(some.data())[i % (some.size() * 2)];
     scales_.assign(static_cast<std::size_t>(most_outs), 1e-4f);
@@ -154,26 +166,28 @@ class Stack {
   Linear pack(const std::vector<std::int64_t>& outs,
               std::int64_t n_in,
               Stacking stacking = Stacking::kRows) {
-    const Int4Rows rows(raw_, n_in, group_);
+    const Int4Rows rows(raw_, n_in, type_);
     std::vector<LinearSource> sources;
     for (const std::int64_t n : outs) {
-      sources.push_back({.dtype = dtype_, .n_out = n, .n_in = n_in});
+      sources.push_back({.dtype = type_.dtype,
+                         .n_out = n,
+                         .n_in = n_in,
+                         .group = type_.group,
+                         .zeros = type_.zeros});
       LinearSource& source = sources.back();
-      if (dtype_ == DType::kI4) {
+      if (type_.dtype == DType::kI4) {
         source.rows = &rows;
-        source.group = group_;
         continue;
       }
       source.data = raw_.data();
-      if (is_quantised(dtype_)) source.scales = scales_.data();
+      if (is_quantised(type_.dtype)) source.scales = scales_.data();
     }
     return backend_.pack(sources, stacking);
   }
 
   Backend& backend_;
   LayerShape shape_;
-  DType dtype_;
-  std::int64_t group_;
+  WeightType type_;
   std::vector<std::byte> raw_;
   std::vector<float> scales_;
   std::vector<Layer> layers_;
@@ -201,18 +215,16 @@ double read_gb_s(const Stack& stack, const Probe& probe, cpu::Team& team) {
 }
 
 DtypeReport measure(Backend& backend,
-                    DType dtype,
-                    std::int64_t int4_group,
+                    const WeightType& type,
                     const MicroOptions& options,
                     const Probe& probe,
                     cpu::Team& team,
                     cpu::Team& one,
                     std::vector<double>& read_1,
                     std::vector<double>& read_all) {
-  Stack stack(backend, options.shape, dtype, int4_group, options.weight_bytes);
+  Stack stack(backend, options.shape, type, options.weight_bytes);
   DtypeReport report;
-  report.dtype = dtype_name(dtype);
-  if (int4_group > 0) report.dtype += "/" + std::to_string(int4_group);
+  report.dtype = name_of(type);
   report.n_layers = stack.n_layers();
   report.weight_gb = static_cast<double>(stack.bytes()) / 1e9;
   const std::int32_t many[] = {2, 5, 9, 16};
@@ -237,9 +249,9 @@ DtypeReport measure(Backend& backend,
       times[i].push_back(several * 1e3);
       ratios[i].push_back(several / ((first + second) / 2));
     }
-    const auto peak_of = is_quantised(dtype)     ? probe.peak_i8
-                         : dtype == DType::kBf16 ? probe.peak_bf16
-                                                 : probe.peak_f32;
+    const auto peak_of = is_quantised(type.dtype)     ? probe.peak_i8
+                         : type.dtype == DType::kBf16 ? probe.peak_bf16
+                                                      : probe.peak_f32;
     const double peak_before = peak_gop_s(peak_of, team);
     const double prefill = stack.operations_per_row() * kMostRows /
                            seconds_of([&] { stack.pass(kMostRows, 1); }) / 1e9;
@@ -312,13 +324,13 @@ MicroReport run_micro(const MicroOptions& options) {
     // "cpu, N threads, ...": the probes use as many.
     const int n_threads = std::max(1, std::atoi(report.backend.c_str() + 5));
     cpu::Team team(n_threads, false), one(1, false);
-    const auto add = [&](DType dtype, std::int64_t group) {
-      report.dtypes.push_back(
-          measure(*backend, dtype, group, options, probe, team, one, read_1, read_all));
+    const auto add = [&](const WeightType& type) {
+      report.dtypes.push_back(measure(*backend, type, options, probe, team, one, read_1, read_all));
     };
-    add(DType::kBf16, 0);
-    add(DType::kI8, 0);
-    for (const std::int64_t group : kInt4Groups) add(DType::kI4, group);
+    add({DType::kBf16});
+    add({DType::kI8});
+    for (const std::int64_t group : kInt4Groups) add({DType::kI4, group});
+    add({DType::kI4, 128, Int4Zeros::kOfGroup});
     report.attention = measure_attention(*backend, options, probe, team);
     report.choose_greedy_us = choose_us(*backend, 0, options.n_rounds);
     report.choose_sampled_us = choose_us(*backend, 0.8f, options.n_rounds);

@@ -1,13 +1,15 @@
 // Tiles of the product with weights of four bits: up to six rows against one panel of 64 outputs.
-// A weight group is a line pair of 64 float16 scales and then steps of eight values of k. Rows have
-// a scale for each unit of kUnit values. An output is one chain: for each unit in order, the exact
-// integer sum, converted, times (weight scale x row scale), added by one fma; so tiles, chunks and
-// the order of integer additions change no bit. Included by isa_*.cc.
+// A weight group is a line pair of 64 float16 scales, a line of their zero points where there are
+// some, and then steps of eight values of k. Rows have a scale for each unit of kUnit values. An
+// output is one chain: for each unit in order, the exact integer sum, converted, times (weight
+// scale x row scale), added by one fma; so tiles, chunks and the order of integer additions change
+// no bit. Included by isa_*.cc.
 #pragma once
 
 // What follows needs of a DotI4, which multiplies kOutputs outputs by kSteps steps of k:
 // weights(p): of those steps, the first at p; mac(sum, weights, a): a is at the row's 8 * kSteps
-// codes; begin(start); add_to(c, sum, scales, t, first).
+// codes; begin(start); zeros(p) and begin(zeros, sum), the sum of a row's codes, negated; add_to(c,
+// sum, scales, t, first).
 
 // Unit and group of weights that share a scale, in values of k.
 template <int kGroup>
@@ -31,7 +33,7 @@ FT_INLINE void ask_for_part(const std::byte* from, int part, int n_parts, int n_
   }
 }
 
-template <class Dot, int kRows, Prefetch kPrefetch, int kGroup>
+template <class Dot, int kRows, Prefetch kPrefetch, int kGroup, Int4Zeros kZeros>
 void int4_tile(const TileArgs& given) {
   const TileArgs args = given;  // what is written to c cannot change it
   constexpr int kUnit = kInt4Unit<kGroup>, kUnitSteps = kUnit / kInt4StepValues;
@@ -49,7 +51,7 @@ void int4_tile(const TileArgs& given) {
   for (std::int64_t step = 0; step < args.n_steps; step += kUnitSteps) {
     if (step * kInt4StepValues % kGroup == 0) {
       scales = w;
-      w += kInt4ScaleBytes;
+      w += int4_header_bytes(kZeros);
     }
     RowGroup group[kRows];
 #pragma GCC unroll 8
@@ -60,8 +62,14 @@ void int4_tile(const TileArgs& given) {
         ask_for_part<true>(w + kInt4Ahead, column, kColumns, kUnitLines);
       if constexpr (kLinesAhead > 0) ask_for_part<false>(ahead, column, kColumns, kLinesAhead);
       typename Dot::Acc acc[kRows];
+      if constexpr (kZeros == Int4Zeros::kOfGroup) {
+        const auto zeros = Dot::zeros(scales + kInt4ScaleBytes + column * Dot::kOutputs);
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) acc[r] = Dot::begin(group[r].start / kStartOverInt4);
+        for (int r = 0; r < kRows; ++r) acc[r] = Dot::begin(zeros, group[r].start / kStartOverSum);
+      } else {
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) acc[r] = Dot::begin(group[r].start / kStartOverInt4);
+      }
       const std::byte* at = w + column * (kStepBytes / kColumns);
 #pragma GCC unroll 8
       for (int s = 0; s < kUnitSteps; s += Dot::kSteps) {
@@ -86,7 +94,7 @@ void int4_tile(const TileArgs& given) {
 
 // As kept_tile: some columns at a time, whose chains stay in registers; steps one by one, so that
 // their weights do, too.
-template <class Dot, int kRows, int kColumns, Prefetch kPrefetch, int kGroup>
+template <class Dot, int kRows, int kColumns, Prefetch kPrefetch, int kGroup, Int4Zeros kZeros>
 void kept_int4_tile(const TileArgs& args) {
   constexpr int kUnit = kInt4Unit<kGroup>, kUnitSteps = kUnit / kInt4StepValues;
   constexpr int kTurnsOfPanel = kPanel / (kColumns * Dot::kOutputs);
@@ -111,7 +119,7 @@ void kept_int4_tile(const TileArgs& args) {
     for (std::int64_t step = 0; step < args.n_steps; step += kUnitSteps) {
       if (step * kInt4StepValues % kGroup == 0) {
         scales = w;
-        w += kInt4ScaleBytes;
+        w += int4_header_bytes(kZeros);
       }
       if constexpr (kLinesAhead > 0) ask_for_part<false>(ahead, 0, 1, kLinesAhead);
       ahead += kLinesAhead * kLine;
@@ -120,9 +128,17 @@ void kept_int4_tile(const TileArgs& args) {
       };
       typename Dot::Acc acc[kRows][kColumns];
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r)
+      for (int b = 0; b < kColumns; ++b) {
+        if constexpr (kZeros == Int4Zeros::kOfGroup) {
+          const auto zeros = Dot::zeros(scales + kInt4ScaleBytes + (column + b) * Dot::kOutputs);
 #pragma GCC unroll 8
-        for (int b = 0; b < kColumns; ++b) acc[r][b] = Dot::begin(group(r)->start / kStartOverInt4);
+          for (int r = 0; r < kRows; ++r)
+            acc[r][b] = Dot::begin(zeros, group(r)->start / kStartOverSum);
+        } else {
+#pragma GCC unroll 8
+          for (int r = 0; r < kRows; ++r) acc[r][b] = Dot::begin(group(r)->start / kStartOverInt4);
+        }
+      }
       for (int s = 0; s < kUnitSteps; ++s, w += kStepBytes, a += kInt4StepValues) {
         typename Dot::Step weights[kColumns];
 #pragma GCC unroll 8
@@ -153,24 +169,25 @@ void kept_int4_tile(const TileArgs& args) {
   }
 }
 
-template <class Dot, int kRows, Prefetch kPrefetch, int kGroup>
+template <class Dot, int kRows, Prefetch kPrefetch, int kGroup, Int4Zeros kZeros>
 constexpr TileFunction int4_tile_of() {
   if constexpr (Dot::kept_columns_for(kRows) > 0 && kPrefetch != Prefetch::kStream)
-    return kept_int4_tile<Dot, kRows, Dot::kept_columns_for(kRows), kPrefetch, kGroup>;
+    return kept_int4_tile<Dot, kRows, Dot::kept_columns_for(kRows), kPrefetch, kGroup, kZeros>;
   else
-    return int4_tile<Dot, kRows, kPrefetch, kGroup>;
+    return int4_tile<Dot, kRows, kPrefetch, kGroup, kZeros>;
 }
 
-template <class Dot, int kGroup, int kRows>
+template <class Dot, int kGroup, Int4Zeros kZeros, int kRows>
 void add_int4_tiles(Product& product) {
-  product.tile[kRows - 1][0] = int4_tile_of<Dot, kRows, Prefetch::kNone, kGroup>();
-  product.tile[kRows - 1][1] = int4_tile_of<Dot, kRows, Prefetch::kStream, kGroup>();
-  product.tile[kRows - 1][2] = int4_tile_of<Dot, kRows, Prefetch::kOneLine, kGroup>();
-  product.tile[kRows - 1][3] = int4_tile_of<Dot, kRows, Prefetch::kTwoLines, kGroup>();
-  if constexpr (kRows > 1) add_int4_tiles<Dot, kGroup, kRows - 1>(product);
+  auto& tile = product.tile[kRows - 1];
+  tile[0] = int4_tile_of<Dot, kRows, Prefetch::kNone, kGroup, kZeros>();
+  tile[1] = int4_tile_of<Dot, kRows, Prefetch::kStream, kGroup, kZeros>();
+  tile[2] = int4_tile_of<Dot, kRows, Prefetch::kOneLine, kGroup, kZeros>();
+  tile[3] = int4_tile_of<Dot, kRows, Prefetch::kTwoLines, kGroup, kZeros>();
+  if constexpr (kRows > 1) add_int4_tiles<Dot, kGroup, kZeros, kRows - 1>(product);
 }
 
-template <int kGroup>
+template <int kGroup, Int4Zeros kZeros>
 Product make_int4_product() {
   Product product;
   product.activation = Activation::kI8;
@@ -178,9 +195,17 @@ Product make_int4_product() {
   product.k_multiple = kGroup;
   product.row_group = kInt4Unit<kGroup>;
   product.weight_group = kGroup;
+  product.group_header_bytes = int4_header_bytes(kZeros);
   product.chunk_steps = Simd::kChunkSteps;  // one tile takes a panel whole: it reads line by line
   product.scale = scale_outputs;
   static_assert(Simd::kChunkSteps * kInt4StepValues % kGroup == 0, "chunks are whole groups");
-  add_int4_tiles<DotI4, kGroup, kTileRows>(product);
+  add_int4_tiles<DotI4, kGroup, kZeros, kTileRows>(product);
   return product;
+}
+
+template <Int4Zeros kZeros>
+void make_int4_products(Product (&products)[3]) {
+  products[0] = make_int4_product<32, kZeros>();
+  products[1] = make_int4_product<64, kZeros>();
+  products[2] = make_int4_product<128, kZeros>();
 }

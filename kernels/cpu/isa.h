@@ -27,9 +27,13 @@ enum class Prefetch : std::uint8_t { kNone, kStream, kOneLine, kTwoLines };
 inline constexpr int kPrefetches = 4;
 
 // Weights of four bits: a step is eight values of k, and before the steps of each group of weights
-// are its scales, float16, of the panel's 64 outputs.
+// are its scales, float16, of the panel's 64 outputs, and then its zero points, a byte each, where
+// there are some.
 inline constexpr int kInt4StepValues = 8;
 inline constexpr int kInt4ScaleBytes = kPanel * 2;
+constexpr int int4_header_bytes(Int4Zeros zeros) {
+  return kInt4ScaleBytes + (zeros == Int4Zeros::kOfGroup ? kPanel : 0);
+}
 
 // Consecutive values of a row that are rounded to 8 bits with one scale; 32 beside weights of four
 // bits in groups of 32. Smaller ones round less and cost more: each is one more sum in floating
@@ -39,8 +43,9 @@ struct RowGroup {
   float scale = 0;         // a value is its code times it
   std::int32_t start = 0;  // -128 times the sum of the codes: weights are stored as w + 128
 };
-// Weights of four bits are stored as w + 8.
-inline constexpr std::int32_t kStartOverInt4 = 16;
+// Weights of four bits are stored as w + 8, or their zero point stands beside them: what start is
+// over -8 times the sum of the codes, and over -1 times it.
+inline constexpr std::int32_t kStartOverInt4 = 16, kStartOverSum = 128;
 
 // One tile: rows x one panel over n_steps steps, whole groups of them where there are some. Sums
 // come from and go to c, [rows][kPanel].
@@ -73,6 +78,7 @@ struct Product {
   int k_multiple = 4;            // n_in is padded to it
   int row_group = kGroupValues;  // values of a row that share a scale; integers only
   int weight_group = 0;          // of four bits: weights that share a scale
+  int group_header_bytes = 0;    // of four bits: what stands before the steps of a group
   // Outputs whose first halves of a step stand before their second halves, for a kernel that takes
   // one half at a time; 0: those of an output stand together.
   int halves_of = 0;
@@ -137,7 +143,7 @@ struct Isa {
   const char* name = "";
   const char* numerics = "";  // equal where bits are equal
   Product f32, bf16, f16, i8;
-  Product i4[3];  // by kInt4Groups
+  Product i4[2][3];  // by Int4Zeros and kInt4Groups
 
   void (*rms_norm)(const float* x, const float* norm, float eps, std::int64_t n, float* out) =
       nullptr;
@@ -170,11 +176,10 @@ struct Isa {
   void (*exp_weights)(const float* x, std::int64_t n, double factor, double shift, double* out) =
       nullptr;
 
-  // group: of kI4.
-  const Product& product(DType dtype, std::int64_t group) const {
-    return dtype == DType::kI4     ? i4[group == 32   ? 0
-                                        : group == 64 ? 1
-                                                      : 2]
+  // group and zeros: of kI4.
+  const Product& product(DType dtype, std::int64_t group, Int4Zeros zeros) const {
+    const int by_group = group == 32 ? 0 : group == 64 ? 1 : 2;
+    return dtype == DType::kI4     ? i4[static_cast<int>(zeros)][by_group]
            : dtype == DType::kF32  ? f32
            : dtype == DType::kBf16 ? bf16
            : dtype == DType::kF16  ? f16

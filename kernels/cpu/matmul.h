@@ -1,8 +1,8 @@
 // The matrix product inside four ops: rows are prepared (normed, converted) once, then every member
 // of the team walks its own contiguous run of panels. Packed weights: [panel][step][256 bytes], 64
 // outputs side by side, k outermost, n_out padded to 64 and n_in to what the kernel likes with
-// zeros; int8 is stored as w + 128, int4 as w + 8, and their sums begin with what that takes away
-// again. Of int4 the scales of a group stand before its steps.
+// zeros; int8 is stored as w + 128, int4 as w + 8 or with a zero point, and their sums begin with
+// what that takes away again. Of int4 scales and zero points of a group stand before its steps.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ constexpr std::int64_t panels_of(std::int64_t n_out) { return (n_out + kPanel - 
 // A packed matrix seen through one instruction set.
 struct PackedView {
   PackedView(const Linear& linear, const Isa& isa)
-      : product(&isa.product(linear.dtype, linear.group)),
+      : product(&isa.product(linear.dtype, linear.group, linear.zeros)),
         weights(linear.weights.as<std::byte>()),
         scales(linear.scales.as<float>()),
         bias(linear.bias.as<float>()),
@@ -36,7 +36,7 @@ struct PackedView {
   std::int64_t bytes_of(std::int64_t steps) const {
     const std::int64_t n_groups =
         product->weight_group == 0 ? 0 : steps * product->k_per_step / product->weight_group;
-    return steps * kStepBytes + n_groups * kInt4ScaleBytes;
+    return steps * kStepBytes + n_groups * product->group_header_bytes;
   }
   std::int64_t panel_bytes() const { return bytes_of(n_steps); }
 

@@ -82,6 +82,14 @@ void write_int4_scales(const std::byte* const (&rows)[kPanel], std::int64_t at, 
   std::memcpy(to, scales, sizeof scales);
 }
 
+// The same of the zero points.
+void write_int4_zeros(const std::byte* const (&rows)[kPanel], std::int64_t at, std::byte* to) {
+  std::byte zeros[kPanel] = {};
+  for (int column = 0; column < kPanel; ++column)
+    if (rows[column] != nullptr) zeros[column] = rows[column][at];
+  std::memcpy(to, zeros, sizeof zeros);
+}
+
 // `space`: room for the rows of a panel that no memory holds.
 void pack_panel(std::span<const LinearSource> sources,
                 const Linear& linear,
@@ -89,7 +97,7 @@ void pack_panel(std::span<const LinearSource> sources,
                 std::int64_t panel,
                 std::vector<std::byte>& space) {
   const bool is_int4 = linear.dtype == DType::kI4;
-  const std::int64_t bytes = row_bytes(linear.dtype, linear.n_in, linear.group);
+  const std::int64_t bytes = row_bytes(linear.dtype, linear.n_in, linear.group, linear.zeros);
   const std::byte* rows[kPanel] = {};
   for (std::int64_t column = 0; column < kPanel; ++column) {
     const std::int64_t i = panel * kPanel + column;
@@ -112,14 +120,18 @@ void pack_panel(std::span<const LinearSource> sources,
   const std::int64_t n_steps = shape.n_steps;
   const std::int64_t group_steps = is_int4 ? linear.group / kInt4StepValues : 0;
   const std::int64_t at_once = is_int4 ? std::min(kLineSteps, group_steps) : kLineSteps;
+  const std::int64_t n_groups = is_int4 ? int4_groups_of(linear.n_in, linear.group) : 0;
   const std::int64_t code_bytes = is_int4 ? int4_code_bytes(linear.n_in, linear.group) : bytes;
   std::byte* to = linear.weights.as<std::byte>() + panel * shape.panel_bytes();
   alignas(64) Lines lines;
   for (std::int64_t begin = 0; begin < n_steps; begin += at_once) {
     const std::int64_t n = std::min(at_once, n_steps - begin);
     if (is_int4 && begin % group_steps == 0) {
-      write_int4_scales(rows, code_bytes + begin / group_steps * 2, to);
-      to += kInt4ScaleBytes;
+      const std::int64_t group = begin / group_steps;
+      write_int4_scales(rows, code_bytes + group * 2, to);
+      if (linear.zeros == Int4Zeros::kOfGroup)
+        write_int4_zeros(rows, code_bytes + n_groups * 2 + group, to + kInt4ScaleBytes);
+      to += shape.product->group_header_bytes;
     }
     for (int column = 0; column < kPanel; ++column)
       read_line(rows[column], code_bytes, begin * kOutputBytes, n * kOutputBytes, lines[column]);

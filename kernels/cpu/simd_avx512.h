@@ -321,6 +321,13 @@ struct DotI4 {
   }
 #endif
   FT_INLINE Acc begin(std::int32_t start) { return _mm512_set1_epi32(start); }
+  FT_INLINE Acc zeros(const std::byte* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  // The sum of at most 64 codes is one of 16 bits, and the upper halves of zeros are 0.
+  FT_INLINE Acc begin(Acc zeros, std::int32_t sum) {
+    return _mm512_madd_epi16(zeros, _mm512_set1_epi32(sum));
+  }
   FT_INLINE Scales scales(const std::byte* p) {
     return Simd::load_f16(reinterpret_cast<const std::uint16_t*>(p));
   }

@@ -180,6 +180,14 @@ struct DotI4 {
     return c;
   }
   FT_INLINE Acc begin(std::int32_t start) { return Acc{} + start; }
+  FT_INLINE Acc zeros(const std::byte* p) {
+    std::uint8_t bytes[16];
+    __builtin_memcpy(bytes, p, sizeof bytes);
+    Acc zeros{};
+    for (int i = 0; i < 16; ++i) zeros[i] = bytes[i];
+    return zeros;
+  }
+  FT_INLINE Acc begin(const Acc& zeros, std::int32_t sum) { return zeros * sum; }
   FT_INLINE Scales scales(const std::byte* p) {
     std::uint16_t halves[16];
     __builtin_memcpy(halves, p, sizeof halves);

@@ -54,10 +54,15 @@ constexpr bool is_quantised(DType dtype) {
   return dtype == DType::kI8 || dtype == DType::kF8E4M3 || dtype == DType::kI4;
 }
 
-// A row of kI4: codes 0 to 15, each 8 more than its weight, and behind them a float16 for each
-// group of 32, 64 or 128 weights. A weight is (code - 8) * the group's * the row's scale. Eight
-// codes are four bytes: byte j has code j in its low half and code j + 4 in its high half, as the
-// CPU's tiles read them. The last group is filled up with codes of 8.
+// What is subtracted from the codes of kI4: 8, or a zero point that each group has beside its
+// scale.
+enum class Int4Zeros : std::uint8_t { kEight, kOfGroup };
+
+// A row of kI4: codes 0 to 15, behind them a float16 for each group of 32, 64 or 128 weights, and
+// with kOfGroup behind those a byte for each group, its zero point, 0 to 15. A weight is
+// (code - zero point) * the group's * the row's scale. Eight codes are four bytes: byte j has code
+// j in its low half and code j + 4 in its high half, as the CPU's tiles read them. The last group
+// is filled up with codes of 8.
 inline constexpr std::int64_t kInt4Groups[] = {32, 64, 128};
 constexpr bool is_int4_group(std::int64_t group) {
   return group == 32 || group == 64 || group == 128;
@@ -69,10 +74,15 @@ constexpr std::int64_t int4_code_bytes(std::int64_t n_in, std::int64_t group) {
   return int4_groups_of(n_in, group) * group / 2;
 }
 
-// Of a row in host memory. group: of kI4.
-constexpr std::int64_t row_bytes(DType dtype, std::int64_t n_in, std::int64_t group) {
-  if (dtype == DType::kI4)
-    return int4_code_bytes(n_in, group) + int4_groups_of(n_in, group) * std::int64_t{2};
+// Of a row in host memory. group and zeros: of kI4.
+constexpr std::int64_t row_bytes(DType dtype,
+                                 std::int64_t n_in,
+                                 std::int64_t group,
+                                 Int4Zeros zeros = Int4Zeros::kEight) {
+  if (dtype == DType::kI4) {
+    const std::int64_t beside = zeros == Int4Zeros::kOfGroup ? 3 : 2;
+    return int4_code_bytes(n_in, group) + int4_groups_of(n_in, group) * beside;
+  }
   return n_in * static_cast<std::int64_t>(size_bytes(dtype));
 }
 
@@ -140,6 +150,7 @@ struct LinearSource {
   const float* bias = nullptr;      // [n_out] or null
   const RowReader* rows = nullptr;  // instead of data and scales
   std::int64_t group = 0;           // of kI4
+  Int4Zeros zeros = Int4Zeros::kEight;
 };
 
 // How several matrices that share their input become one.
@@ -155,9 +166,10 @@ struct Linear {
   std::int64_t n_out = 0;  // of all stacked matrices together
   std::int64_t n_in = 0;
   std::int64_t group = 0;  // weights that share a scale, of kI4
-  Buffer weights;          // packed; the layout is the backend's
-  Buffer scales;           // [n_out padded] f32, quantised dtypes only
-  Buffer bias;             // [n_out padded] f32, if any source has one
+  Int4Zeros zeros = Int4Zeros::kEight;
+  Buffer weights;  // packed; the layout is the backend's
+  Buffer scales;   // [n_out padded] f32, quantised dtypes only
+  Buffer bias;     // [n_out padded] f32, if any source has one
 };
 
 // The bytes of a packed matrix outside a backend: what the three buffers of a Linear hold.

@@ -11,12 +11,17 @@ namespace {
 
 double int4_element(const LinearSource& source, std::int64_t row, std::int64_t k) {
   const std::byte* codes = static_cast<const std::byte*>(source.data) +
-                           row * row_bytes(DType::kI4, source.n_in, source.group);
+                           row * row_bytes(DType::kI4, source.n_in, source.group, source.zeros);
   const auto two = std::to_integer<int>(codes[k / 8 * 4 + k % 4]);
   const int code = k % 8 < 4 ? two & 15 : two >> 4;
+  const std::byte* scales = codes + int4_code_bytes(source.n_in, source.group);
   std::uint16_t scale = 0;
-  std::memcpy(&scale, codes + int4_code_bytes(source.n_in, source.group) + k / source.group * 2, 2);
-  return (code - 8) * static_cast<double>(f16_to_f32(scale)) *
+  std::memcpy(&scale, scales + k / source.group * 2, 2);
+  int zero = 8;
+  if (source.zeros == Int4Zeros::kOfGroup)
+    zero = std::to_integer<int>(
+        scales[int4_groups_of(source.n_in, source.group) * 2 + k / source.group]);
+  return (code - zero) * static_cast<double>(f16_to_f32(scale)) *
          static_cast<double>(source.scales[row]);
 }
 

@@ -60,20 +60,24 @@ inline const Device kEmulatedDevices[] = {
 
 inline void PrintTo(const Device& device, std::ostream* to) { *to << device.name; }
 
-// A weight matrix's dtype; of int4, the weights that share a scale too.
+// A weight matrix's dtype; of int4, the weights that share a scale and their zero points too.
 struct WeightType {
-  WeightType(DType dtype_in, std::int64_t group_in = 0) : dtype(dtype_in), group(group_in) {}
+  WeightType(DType dtype_in, std::int64_t group_in = 0, Int4Zeros zeros_in = Int4Zeros::kEight)
+      : dtype(dtype_in), group(group_in), zeros(zeros_in) {}
   DType dtype;
   std::int64_t group;
+  Int4Zeros zeros;
 };
 
 inline std::string name_of(const WeightType& type) {
-  return dtype_name(type.dtype) + (type.group == 0 ? "" : "/" + std::to_string(type.group));
+  return dtype_name(type.dtype) + (type.group == 0 ? "" : "/" + std::to_string(type.group)) +
+         (type.zeros == Int4Zeros::kEight ? "" : " with zero points");
 }
 
 inline std::vector<WeightType> types_on_cpu() {
   std::vector<WeightType> types(cases::weight_dtypes().begin(), cases::weight_dtypes().end());
-  for (const std::int64_t group : kInt4Groups) types.emplace_back(DType::kI4, group);
+  for (const Int4Zeros zeros : {Int4Zeros::kEight, Int4Zeros::kOfGroup})
+    for (const std::int64_t group : kInt4Groups) types.emplace_back(DType::kI4, group, zeros);
   return types;
 }
 
@@ -217,7 +221,7 @@ struct Weights {
           std::int64_t n_out_in,
           std::int64_t n_in_in,
           bool with_bias = false)
-      : dtype(type.dtype), group(type.group), n_out(n_out_in), n_in(n_in_in) {
+      : dtype(type.dtype), group(type.group), zeros(type.zeros), n_out(n_out_in), n_in(n_in_in) {
     if (dtype == DType::kI4)
       fill_int4(rng);
     else
@@ -235,25 +239,31 @@ struct Weights {
             .n_in = n_in,
             .scales = scales.empty() ? nullptr : scales.data(),
             .bias = bias.empty() ? nullptr : bias.data(),
-            .group = group};
+            .group = group,
+            .zeros = zeros};
   }
   DType dtype;
   std::int64_t group;
+  Int4Zeros zeros;
   std::int64_t n_out, n_in;
   std::vector<std::byte> raw;
   std::vector<float> scales, bias;
 
  private:
-  // Every code, and scales of both signs, zero, subnormal and large.
+  // Every code and zero point, and scales of both signs, zero, subnormal and large.
   void fill_int4(std::mt19937& rng) {
-    const std::int64_t bytes = row_bytes(dtype, n_in, group), codes = int4_code_bytes(n_in, group);
+    const std::int64_t bytes = row_bytes(dtype, n_in, group, zeros),
+                       codes = int4_code_bytes(n_in, group),
+                       end_of_scales = codes + 2 * int4_groups_of(n_in, group);
     raw.resize(static_cast<std::size_t>(n_out * bytes) + 1);
     std::uniform_int_distribution<int> byte(0, 255), kind(0, 9);
     std::uniform_real_distribution<float> usual(-8, 8);
     for (std::int64_t row = 0; row < n_out; ++row) {
       std::byte* at = raw.data() + 1 + row * bytes;
       for (std::int64_t i = 0; i < codes; ++i) at[i] = static_cast<std::byte>(byte(rng));
-      for (std::int64_t i = codes; i < bytes; i += 2) {
+      for (std::int64_t i = end_of_scales; i < bytes; ++i)
+        at[i] = static_cast<std::byte>(byte(rng) % 16);
+      for (std::int64_t i = codes; i < end_of_scales; i += 2) {
         const int which = kind(rng);
         const float scale = which == 0 ? 0.0f : which == 1 ? 3e-7f : usual(rng);
         const std::uint16_t half = f32_to_f16(scale);
