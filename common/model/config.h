@@ -55,10 +55,16 @@ struct KvScheme {
 // has.
 inline constexpr std::int64_t kWholeRow = std::int64_t{1} << 40;
 
+// Where a folder's codes of four bits lie: row by row, or in the words of AutoGPTQ (whose first
+// format has zero points less 1) or AutoAWQ (int4_words.h).
+enum class Int4Layout : std::uint8_t { kRows, kGptq, kGptqV2, kAwq };
+
 // What a folder's quantization_config says that linears are stored in. Tensors decide which are.
 struct QuantisedTypes {
   std::optional<DType> in_8_bits = {};  // kI8 or kF8E4M3
   std::int64_t int4_group = 0;          // of four bits: weights that share a scale; 0: none are
+  Int4Zeros int4_zeros = Int4Zeros::kEight;
+  Int4Layout int4_layout = Int4Layout::kRows;
 
   bool any() const { return in_8_bits.has_value() || int4_group != 0; }
   bool operator==(const QuantisedTypes&) const = default;

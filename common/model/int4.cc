@@ -127,11 +127,13 @@ bool quantise_groups(std::span<const float> row,
 
 float write_int4_row(std::span<const std::uint8_t> codes,
                      std::span<const float> scales,
+                     std::span<const std::uint8_t> zeros,
                      std::int64_t group,
                      std::byte* to) {
   FORETOKEN_CHECK(is_int4_group(group));
   const auto n = static_cast<std::int64_t>(codes.size());
   FORETOKEN_CHECK(size(int4_groups_of(n, group)) <= scales.size());
+  FORETOKEN_CHECK(zeros.empty() || zeros.size() == scales.size());
   const auto code = [&](std::int64_t i) { return i < n ? unsigned{codes[size(i)]} : 8u; };
   const std::int64_t n_codes = int4_groups_of(n, group) * group;
   for (std::int64_t i = 0; i < n_codes; i += 8)
@@ -145,16 +147,19 @@ float write_int4_row(std::span<const std::uint8_t> codes,
     std::memcpy(halves, &half, sizeof half);
     halves += sizeof half;
   }
+  if (!zeros.empty()) std::memcpy(halves, zeros.data(), used.size());
   return unit;
 }
 
 std::optional<float> quantise_row_to_int4(std::span<const float> row,
                                           std::int64_t group,
+                                          Int4Zeros zeros,
                                           std::byte* to) {
   std::vector<std::uint8_t> codes(row.size());
   std::vector<float> scales(size(int4_groups_of(static_cast<std::int64_t>(row.size()), group)));
   if (!quantise_groups(row, group, DType::kF32, codes, scales)) return std::nullopt;
-  return write_int4_row(codes, scales, group, to);
+  const std::vector<std::uint8_t> eights(zeros == Int4Zeros::kOfGroup ? scales.size() : 0, 8);
+  return write_int4_row(codes, scales, eights, group, to);
 }
 
 void pack_int4_words(std::span<const std::uint8_t> codes, std::span<std::byte> words) {
@@ -173,12 +178,15 @@ void unpack_int4_words(std::span<const std::byte> words, std::span<std::uint8_t>
 
 void dequantise_int4(std::span<const std::uint8_t> codes,
                      std::int64_t begin,
-                     std::int64_t group,
-                     std::span<const float> scales,
+                     const Int4RowGroups& groups,
                      std::span<float> weights) {
-  for (std::size_t i = 0; i < codes.size(); ++i)
-    weights[i] = static_cast<float>(codes[i] - 8) *
-                 scales[size((begin + static_cast<std::int64_t>(i)) / group)];
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const std::size_t column = size(begin) + i;
+    const std::size_t group =
+        groups.of_column.empty() ? column / size(groups.size) : size(groups.of_column[column]);
+    const int zero = groups.zeros.empty() ? 8 : groups.zeros[group];
+    weights[i] = static_cast<float>(codes[i] - zero) * groups.scales[group];
+  }
 }
 
 }  // namespace foretoken

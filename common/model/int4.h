@@ -42,15 +42,18 @@ constexpr std::int64_t held_int4_group(std::int64_t stored) { return stored < 12
 // A row as the kernels take it. Returns the row's scale, a power of two that puts the groups' into
 // the range of float16, to which they are rounded (those of eleven bits or fewer are not changed,
 // if they are not 2^24 times smaller than the largest). to: [row_bytes(DType::kI4, codes.size(),
-// group)].
+// group, zeros)].
+// zeros: one for each group, or empty for a row without zero points.
 float write_int4_row(std::span<const std::uint8_t> codes,
                      std::span<const float> scales,
+                     std::span<const std::uint8_t> zeros,
                      std::int64_t group,
                      std::byte* to);
 
-// The two in turn. Nothing if a value is not finite.
+// The two in turn; zero points are 8. Nothing if a value is not finite.
 [[nodiscard]] std::optional<float> quantise_row_to_int4(std::span<const float> row,
                                                         std::int64_t group,
+                                                        Int4Zeros zeros,
                                                         std::byte* to);
 
 // Codes as compressed-tensors packs them: eight to a 32-bit word, the first in its lowest bits. The
@@ -58,11 +61,18 @@ float write_int4_row(std::span<const std::uint8_t> codes,
 void pack_int4_words(std::span<const std::uint8_t> codes, std::span<std::byte> words);
 void unpack_int4_words(std::span<const std::byte> words, std::span<std::uint8_t> codes);
 
-// weights[i] = (codes[i] - 8) * scales[(begin + i) / group].
+// What the weights of a row share in groups.
+struct Int4RowGroups {
+  std::int64_t size = 0;
+  std::span<const float> scales;
+  std::span<const std::uint8_t> zeros = {};      // empty: all 8
+  std::span<const std::int32_t> of_column = {};  // the group of each; empty: column / size
+};
+
+// weights[i] = (codes[i] - zero point) * scale, those of the group of column begin + i.
 void dequantise_int4(std::span<const std::uint8_t> codes,
                      std::int64_t begin,
-                     std::int64_t group,
-                     std::span<const float> scales,
+                     const Int4RowGroups& groups,
                      std::span<float> weights);
 
 }  // namespace foretoken

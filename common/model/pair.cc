@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/base/check.h"
+#include "common/model/beside_codes.h"
 #include "common/model/decoder.h"
 #include "common/model/families.h"
 #include "common/model/hf_folder.h"
@@ -20,11 +21,13 @@ std::uint64_t n_elements(const ExpectedTensor& tensor) {
 }
 
 // Bytes of a tensor once loaded: matrices in `dtype` (quantised ones with a scale per row), vectors
-// in float32. group: of int4.
-std::uint64_t loaded_bytes(const ExpectedTensor& tensor, DType dtype, std::int64_t group) {
+// in float32. config: says what int4 has.
+std::uint64_t loaded_bytes(const ExpectedTensor& tensor, DType dtype, const ModelConfig& config) {
   if (tensor.shape.size() == 1) return sizeof(float) * n_elements(tensor);
-  const std::uint64_t row = static_cast<std::uint64_t>(row_bytes(dtype, tensor.shape[1], group)) +
-                            (is_quantised(dtype) ? sizeof(float) : 0);
+  const std::int64_t packed =
+      row_bytes(dtype, tensor.shape[1], held_group(config), config.quantized.int4_zeros);
+  const std::uint64_t row =
+      static_cast<std::uint64_t>(packed) + (is_quantised(dtype) ? sizeof(float) : 0);
   return row * static_cast<std::uint64_t>(tensor.shape[0]);
 }
 
@@ -68,7 +71,7 @@ std::vector<std::string> weights_not_finite(const std::filesystem::path& folder,
     const StoredTensor stored = stored_as(checkpoint, tensor);
     auto sentence = what_is_not_finite(stored.tensor);
     if (!sentence && is_quantised(stored.dtype))
-      sentence = what_is_wrong_with_scales(checkpoint, tensor);
+      sentence = what_is_wrong_beside_codes(config, checkpoint, tensor);
     if (sentence) sentences.push_back(std::move(*sentence));
   }
   checkpoint.check_unchanged();
@@ -84,7 +87,7 @@ MemoryEstimate estimate_memory(const ModelInfo& info, const LoadOptions& options
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const DType held =
         held_dtype(tensors[i].name, info.stored[i], options.dtype, info.checkpoint_dtype);
-    estimate.weight_bytes += loaded_bytes(tensors[i], held, held_group(c));
+    estimate.weight_bytes += loaded_bytes(tensors[i], held, c);
     if (tensors[i].name == names::layer(0, "self_attn.q_proj.weight")) first = held;
   }
   const std::int64_t n_positions = served_positions(c, options);

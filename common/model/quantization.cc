@@ -30,6 +30,7 @@ std::byte code_of(float x, DType to) {
 
 std::string scale_name(std::string_view weight) { return std::string(weight) + "_scale"; }
 std::string packed_name(std::string_view weight) { return std::string(weight) + "_packed"; }
+std::string zero_point_name(std::string_view weight) { return std::string(weight) + "_zero_point"; }
 
 bool is_activation_scale(std::string_view name) {
   static constexpr std::array<std::string_view, 5> kEnds{".input_scale", ".output_scale",

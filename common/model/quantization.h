@@ -2,8 +2,8 @@
 // config.json says of them). The layout is that of compressed-tensors
 // (github.com/vllm-project/compressed-tensors), which llm-compressor writes: beside each `X.weight`
 // an `X.weight_scale`, per output channel or one for the matrix, w = code * scale. Codes packed
-// into words are `X.weight_packed`, of four bits always, with a scale for each group of columns.
-// Uses no file and no device.
+// into words are `X.weight_packed`, of four bits always, with a scale for each group of columns and
+// perhaps a zero point, `X.weight_zero_point`. Uses no file and no device.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +21,7 @@ namespace foretoken {
 // "model.layers.0.mlp.down_proj.weight" -> "….weight_scale".
 std::string scale_name(std::string_view weight);
 std::string packed_name(std::string_view weight);
+std::string zero_point_name(std::string_view weight);
 
 // Names a quantised folder may have beside weights and scales, and that change nothing here: scales
 // of activations. Those of a KV cache are kv_scales.h's; under other names they only matter there.

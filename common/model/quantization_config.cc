@@ -37,6 +37,12 @@ class Reader {
     if (!value->is_string()) malformed(prefix + key, "must be a string");
     return value->get<std::string>();
   }
+  bool flag(const Json& object, const std::string& prefix, const char* key, bool otherwise) const {
+    const Json* value = find(object, key);
+    if (value == nullptr) return otherwise;
+    if (!value->is_boolean()) malformed(prefix + key, "must be true or false");
+    return value->get<bool>();
+  }
 
  private:
   const std::string& file_;
@@ -47,7 +53,18 @@ std::string shown(const Json& value) { return to_text(value).substr(0, 60); }
 struct Scheme {
   DType dtype = DType::kI8;
   std::int64_t group = 0;  // of kI4
+  Int4Zeros zeros = Int4Zeros::kEight;
 };
+
+// A number of weights that can be held in groups. A number beyond int64 is none either.
+std::int64_t stored_group_of(const Json& size, const std::string& key, const Reader& reader) {
+  const auto group = size.is_number_unsigned() && size.get<std::uint64_t>() > kWholeRow
+                         ? 0
+                         : size.get<std::int64_t>();
+  if (!is_stored_int4_group(group))
+    reader.refuse(key, "is " + shown(size) + "; supported: 32, 64 and multiples of 128");
+  return group;
+}
 
 // Of four bits: {"strategy": "group", "group_size": 128, "actorder": null, …}. An order of columns
 // that is already in the weights ("weight", "static") needs nothing; another one has a tensor
@@ -66,14 +83,7 @@ std::int64_t int4_group_of(const Json& weights,
   const Json* size = Reader::find(weights, "group_size");
   if (size == nullptr || !size->is_number_integer())
     reader.malformed(dot + "group_size", "must be a whole number with strategy \"group\"");
-  // A number beyond int64 is none of the supported ones either.
-  const auto group = size->is_number_unsigned() && size->get<std::uint64_t>() > kWholeRow
-                         ? 0
-                         : size->get<std::int64_t>();
-  if (!is_stored_int4_group(group))
-    reader.refuse(dot + "group_size",
-                  "is " + shown(*size) + "; supported: 32, 64 and multiples of 128");
-  return group;
+  return stored_group_of(*size, dot + "group_size", reader);
 }
 
 // {"num_bits": 8, "type": "int", "symmetric": true, "strategy": "channel", "dynamic": false, …}
@@ -84,8 +94,9 @@ Scheme scheme_of(const Json& weights, const std::string& prefix, const Reader& r
   if (bits == nullptr || !bits->is_number_integer() || (*bits != 8 && *bits != 4))
     reader.refuse(dot + "num_bits",
                   "is " + (bits ? shown(*bits) : "missing") + "; supported: 4, 8");
-  if (const Json* symmetric = Reader::find(weights, "symmetric"); symmetric && *symmetric != true)
-    reader.refuse(dot + "symmetric", "is " + shown(*symmetric) + "; supported: true");
+  const bool symmetric = reader.flag(weights, dot, "symmetric", true);
+  if (!symmetric && *bits == 8)
+    reader.refuse(dot + "symmetric", "is false; supported for 8 bits: true");
   if (const Json* dynamic = Reader::find(weights, "dynamic"); dynamic && *dynamic != false)
     reader.refuse(dot + "dynamic", "is " + shown(*dynamic) + "; supported: false");
   const std::string type = reader.text(weights, dot, "type", "int"),
@@ -93,7 +104,8 @@ Scheme scheme_of(const Json& weights, const std::string& prefix, const Reader& r
   if (*bits == 4) {
     if (type != "int")
       reader.refuse(dot + "type", "is \"" + type.substr(0, 40) + "\"; supported for 4 bits: int");
-    return {DType::kI4, int4_group_of(weights, dot, strategy, reader)};
+    return {DType::kI4, int4_group_of(weights, dot, strategy, reader),
+            symmetric ? Int4Zeros::kEight : Int4Zeros::kOfGroup};
   }
   if (strategy != "channel" && strategy != "tensor")
     reader.refuse(dot + "strategy",
@@ -118,7 +130,11 @@ QuantisedTypes groups_of(const Json& value, const Reader& reader) {
       if (types.int4_group != 0 && types.int4_group != found.group)
         reader.refuse(prefix + ".weights.group_size",
                       "differs from another group's; supported: one for all of 4 bits");
+      if (types.int4_group != 0 && types.int4_zeros != found.zeros)
+        reader.refuse(prefix + ".weights.symmetric",
+                      "differs from another group's; supported: one for all of 4 bits");
       types.int4_group = found.group;
+      types.int4_zeros = found.zeros;
     } else {
       if (types.in_8_bits && *types.in_8_bits != found.dtype)
         reader.refuse(prefix + ".weights.type",
@@ -152,17 +168,84 @@ KvScheme kv_scheme_of(const Json& value, const Reader& reader) {
   return {.is_given = true};
 }
 
+// The first of several keys that is there: writers do not agree on them. Lower case.
+std::string first_text(const Json& value,
+                       std::span<const char* const> keys,
+                       const std::string& otherwise,
+                       const Reader& reader) {
+  for (const char* key : keys)
+    if (Reader::find(value, key) != nullptr) {
+      std::string text = reader.text(value, "", key, otherwise);
+      std::ranges::transform(text, text.begin(), [](char c) {
+        return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+      });
+      return text;
+    }
+  return otherwise;
+}
+
+// What AutoGPTQ's and AutoAWQ's settings share. -1: a scale for each output.
+std::int64_t group_of_words(const Json& value, const Reader& reader) {
+  const Json* bits = Reader::find(value, "bits");
+  if (bits == nullptr || !bits->is_number_integer() || *bits != 4)
+    reader.refuse("bits", "is " + (bits ? shown(*bits) : "missing") + "; supported: 4");
+  const Json* size = Reader::find(value, "group_size");
+  if (size == nullptr || !size->is_number_integer())
+    reader.malformed("group_size", "must be a whole number");
+  return *size == -1 ? kWholeRow : stored_group_of(*size, "group_size", reader);
+}
+
+// {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": true, "desc_act": false, …}.
+// Whether the order of inputs that desc_act is about matters is seen from the tensors.
+QuantisedTypes gptq_types(const Json& value, const Reader& reader) {
+  static constexpr std::array kFormatKeys{"checkpoint_format", "format"};
+  const std::string format = first_text(value, kFormatKeys, "gptq", reader);
+  if (format != "gptq" && format != "gptq_v2")
+    reader.refuse("checkpoint_format",
+                  "is \"" + format.substr(0, 40) + "\"; supported: gptq, gptq_v2");
+  if (reader.flag(value, "", "is_marlin_format", false))
+    reader.refuse("is_marlin_format", "is true; supported: false");
+  if (const std::string pack = reader.text(value, "", "pack_dtype", "int32"); pack != "int32")
+    reader.refuse("pack_dtype", "is \"" + pack.substr(0, 40) + "\"; supported: int32");
+  if (const Json* dynamic = Reader::find(value, "dynamic"); dynamic && dynamic->is_object())
+    for (const auto& [pattern, settings] : dynamic->items())
+      if (!pattern.starts_with("-:"))
+        reader.refuse("dynamic",
+                      "gives \"" + pattern.substr(0, 40) +
+                          "\" settings of its own; supported: modules left alone (\"-:\")");
+  const bool symmetric = reader.flag(value, "", "sym", true);
+  return {.int4_group = group_of_words(value, reader),
+          .int4_zeros = symmetric ? Int4Zeros::kEight : Int4Zeros::kOfGroup,
+          .int4_layout = format == "gptq" ? Int4Layout::kGptq : Int4Layout::kGptqV2};
+}
+
+// {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": true, "version": "gemm", …}
+QuantisedTypes awq_types(const Json& value, const Reader& reader) {
+  static constexpr std::array kVersionKeys{"version", "checkpoint_format", "format"};
+  const std::string version = first_text(value, kVersionKeys, "gemm", reader);
+  if (version != "gemm")
+    reader.refuse("version", "is \"" + version.substr(0, 40) + "\"; supported: gemm");
+  if (!reader.flag(value, "", "zero_point", true))
+    reader.refuse("zero_point", "is false; supported: true");
+  return {.int4_group = group_of_words(value, reader),
+          .int4_zeros = Int4Zeros::kOfGroup,
+          .int4_layout = Int4Layout::kAwq};
+}
+
 }  // namespace
 
 Quantization parse_quantization(const Json& value, const std::string& file) {
   const Reader reader(file);
   if (!value.is_object()) reader.malformed("", "must be an object");
   const std::string method = reader.text(value, "", "quant_method", "compressed-tensors");
+  if (method == "gptq") return {.linears = gptq_types(value, reader)};
+  if (method == "awq") return {.linears = awq_types(value, reader)};
   if (method != "compressed-tensors") {
     reader.refuse("quant_method",
                   "is \"" + method.substr(0, 40) +
-                      "\"; supported: compressed-tensors with weights of 8 or 4 bits, or the "
-                      "float checkpoint with model.dtype int8 or int4");
+                      "\"; supported: compressed-tensors with weights of 8 or 4 bits, gptq and "
+                      "awq with weights of 4 bits, or the float checkpoint with model.dtype int8 "
+                      "or int4");
   }
   static constexpr std::array<std::string_view, 6> kFormats{"int-quantized",   "float-quantized",
                                                             "naive-quantized", "pack-quantized",

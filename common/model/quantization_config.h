@@ -1,4 +1,5 @@
-// The quantization_config of a config.json, read and written in the form of compressed-tensors.
+// The quantization_config of a config.json: read as compressed-tensors, AutoGPTQ, GPTQModel and
+// AutoAWQ write it, and written in the form of the first.
 #pragma once
 
 #include <cstdint>

@@ -30,16 +30,28 @@ float RowConverter::read_int4(std::int64_t row, std::byte* to) const {
                                               static_cast<std::size_t>(columns_.n()));
   const auto n_scales =
       static_cast<std::size_t>((stored_.n_in + stored_.group - 1) / stored_.group);
-  const auto scales = stored_.scales.subspan(static_cast<std::size_t>(row) * n_scales, n_scales);
-  if (to_ == DType::kI4) {
-    std::vector<float> own;
-    for (std::int64_t column = columns_.begin; column < columns_.end; column += group_)
-      own.push_back(scales[static_cast<std::size_t>(column / stored_.group)]);
-    return write_int4_row(codes, own, group_, to);
-  }
+  const std::size_t first = static_cast<std::size_t>(row) * n_scales;
+  Int4RowGroups groups{.size = stored_.group, .scales = stored_.scales.subspan(first, n_scales)};
+  if (!stored_.zeros.empty()) groups.zeros = stored_.zeros.subspan(first, n_scales);
+  groups.of_column = stored_.group_of;
+  if (to_ == DType::kI4) return keep_int4(codes, groups, to);
   std::vector<float> values(codes.size());
-  dequantise_int4(codes, columns_.begin, stored_.group, scales, values);
+  dequantise_int4(codes, columns_.begin, groups, values);
   return convert(values, to);
+}
+
+float RowConverter::keep_int4(std::span<const std::uint8_t> codes,
+                              const Int4RowGroups& groups,
+                              std::byte* to) const {
+  std::vector<float> scales;
+  std::vector<std::uint8_t> zeros;
+  for (std::int64_t column = columns_.begin; column < columns_.end; column += group_) {
+    const auto group = static_cast<std::size_t>(column / groups.size);
+    scales.push_back(groups.scales[group]);
+    if (zeros_ == Int4Zeros::kOfGroup)
+      zeros.push_back(groups.zeros.empty() ? std::uint8_t{8} : groups.zeros[group]);
+  }
+  return write_int4_row(codes, scales, zeros, group_, to);
 }
 
 float RowConverter::read(std::int64_t row, std::byte* to) const {
@@ -65,8 +77,8 @@ float RowConverter::convert(std::span<const float> values, std::byte* to) const 
     if (!narrow(values, to_, {to, values.size() * size_bytes(to_)})) beyond_range_ = true;
     return 1;
   }
-  const auto scale =
-      to_ == DType::kI4 ? quantise_row_to_int4(values, group_, to) : quantise_row(values, to_, to);
+  const auto scale = to_ == DType::kI4 ? quantise_row_to_int4(values, group_, zeros_, to)
+                                       : quantise_row(values, to_, to);
   if (!scale) not_finite_ = true;
   return scale.value_or(0.0f);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/model/config.h"
+#include "common/model/int4.h"
 #include "common/model/shard.h"
 #include "kernels/include/types.h"
 
@@ -23,18 +24,28 @@ struct StoredMatrix {
   std::int64_t n_in = 0;           // columns in the checkpoint
   std::span<const float> scales;   // of the wanted rows, whole ones; quantised types only
   std::int64_t group = kWholeRow;  // columns that share one
+  // Of int4. Zero points as scales; empty: all 8. The group of each column; empty: in order.
+  std::span<const std::uint8_t> zeros = {};
+  std::span<const std::int32_t> group_of = {};
+};
+
+// What is wanted of it.
+struct WantedRows {
+  Range rows, columns;
+  // Of int4: a part of the stored group where that is int4 too, and the columns begin with one.
+  std::int64_t group = 0;
+  Int4Zeros zeros = Int4Zeros::kEight;  // kOfGroup where stored ones have zero points
 };
 
 class RowConverter final : public RowReader {
  public:
-  // Rows and columns are those wanted, of the stored ones. group: of int4, a part of the stored
-  // one's where that is int4 too, and the columns begin with one.
-  RowConverter(const StoredMatrix& stored,
-               DType to,
-               const Range& rows,
-               const Range& columns,
-               std::int64_t group = 0)
-      : stored_(stored), to_(to), rows_(rows), columns_(columns), group_(group) {}
+  RowConverter(const StoredMatrix& stored, DType to, const WantedRows& wanted)
+      : stored_(stored),
+        to_(to),
+        rows_(wanted.rows),
+        columns_(wanted.columns),
+        group_(wanted.group),
+        zeros_(wanted.zeros) {}
 
   float read(std::int64_t row, std::byte* to) const override;
 
@@ -47,12 +58,16 @@ class RowConverter final : public RowReader {
   // The wanted elements as they are stored; of packed ones the codes, written to `codes`.
   std::span<const std::byte> elements(std::int64_t row, std::byte* codes) const;
   float read_int4(std::int64_t row, std::byte* to) const;
+  float keep_int4(std::span<const std::uint8_t> codes,
+                  const Int4RowGroups& groups,
+                  std::byte* to) const;
   float convert(std::span<const float> values, std::byte* to) const;
 
   const StoredMatrix stored_;
   const DType to_;
   const Range rows_, columns_;
   const std::int64_t group_;
+  const Int4Zeros zeros_;
   mutable std::atomic<bool> beyond_range_ = false, not_finite_ = false;
 };
 

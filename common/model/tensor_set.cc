@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/model/beside_codes.h"
 #include "common/model/convert.h"
 #include "common/model/int4.h"
+#include "common/model/int4_words.h"
 #include "common/model/kv_scales.h"
 #include "common/model/quantization.h"
 
@@ -19,6 +21,11 @@ namespace foretoken {
 namespace {
 
 constexpr std::array kFloats{TensorType::kF32, TensorType::kBf16, TensorType::kF16};
+constexpr std::array kWords{TensorType::kI32};
+
+// Beside X.weight, as AutoGPTQ and AutoAWQ name them.
+constexpr std::string_view kCodeWords = "qweight", kZeroWords = "qzeros", kScales = "scales",
+                           kGroupOf = "g_idx";
 
 // The embedding is looked up, not multiplied: it is never stored in eight bits.
 bool is_stored_quantised(const ModelConfig& config,
@@ -29,6 +36,8 @@ bool is_stored_quantised(const ModelConfig& config,
   if (checkpoint.contains(tensor.name))
     return types.in_8_bits &&
            checkpoint.at(tensor.name).info->type == tensor_type(*types.in_8_bits);
+  if (is_transposed(types.int4_layout))
+    return checkpoint.contains(beside_weight(tensor.name, kCodeWords));
   if (!checkpoint.contains(packed_name(tensor.name))) return false;
   return stored_as(checkpoint, tensor).dtype == DType::kI4 ? types.int4_group != 0
                                                            : types.in_8_bits == DType::kI8;
@@ -55,12 +64,48 @@ void check_shape_beside(const Checkpoint& checkpoint, const ExpectedTensor& tens
                                               "; the config implies " + shape_text(tensor.shape));
 }
 
+// Four bits in the words of AutoGPTQ or AutoAWQ. Notes the names that are used.
+void check_words(const ModelConfig& config,
+                 const Checkpoint& checkpoint,
+                 const ExpectedTensor& tensor,
+                 std::set<std::string, std::less<>>& expected) {
+  const std::int64_t n_out = tensor.shape[0], n_in = tensor.shape[1],
+                     group = config.quantized.int4_group, n_groups = (n_in + group - 1) / group;
+  const Int4Layout layout = config.quantized.int4_layout;
+  const auto name = [&](std::string_view part) {
+    return *expected.insert(beside_weight(tensor.name, part)).first;
+  };
+  checkpoint.get(name(kCodeWords), kWords, code_words_shape(layout, n_out, n_in));
+  checkpoint.get(name(kZeroWords), kWords, zero_words_shape(layout, n_out, n_groups));
+  checkpoint.get(name(kScales), kFloats, std::array{n_groups, n_out});
+  if (layout != Int4Layout::kAwq && checkpoint.contains(beside_weight(tensor.name, kGroupOf)))
+    checkpoint.get(name(kGroupOf), kWords, std::array{n_in});
+}
+
+// Of an asymmetric int4 matrix, a zero point for each group: in words, or, as older writers have
+// it, a byte each.
+void check_zero_points(const Checkpoint& checkpoint,
+                       const ExpectedTensor& tensor,
+                       std::int64_t n_groups,
+                       std::set<std::string, std::less<>>& expected) {
+  const std::string name = zero_point_name(tensor.name);
+  expected.insert(name);
+  const bool in_bytes =
+      checkpoint.contains(name) && checkpoint.at(name).info->type == TensorType::kI8;
+  if (in_bytes)
+    checkpoint.get(name, std::array{TensorType::kI8}, std::array{tensor.shape[0], n_groups});
+  else
+    checkpoint.get(name, kWords, zero_words_shape(Int4Layout::kRows, tensor.shape[0], n_groups));
+}
+
 // Codes of the shape expected, and their scales: one, one per row, or of int4 one per group. Notes
 // the names that are used.
 void check_quantised(const ModelConfig& config,
                      const Checkpoint& checkpoint,
                      const ExpectedTensor& tensor,
                      std::set<std::string, std::less<>>& expected) {
+  if (is_transposed(config.quantized.int4_layout))
+    return check_words(config, checkpoint, tensor, expected);
   const std::int64_t n_out = tensor.shape[0], n_in = tensor.shape[1];
   const bool is_int4 = stored_as(checkpoint, tensor).dtype == DType::kI4;
   if (checkpoint.contains(tensor.name)) {
@@ -76,8 +121,11 @@ void check_quantised(const ModelConfig& config,
   const std::string name = scale_name(tensor.name);
   expected.insert(name);
   if (is_int4) {
-    const std::int64_t group = config.quantized.int4_group;
-    return void(checkpoint.get(name, kFloats, std::array{n_out, (n_in + group - 1) / group}));
+    const std::int64_t group = config.quantized.int4_group, n_groups = (n_in + group - 1) / group;
+    checkpoint.get(name, kFloats, std::array{n_out, n_groups});
+    if (config.quantized.int4_zeros == Int4Zeros::kOfGroup)
+      check_zero_points(checkpoint, tensor, n_groups, expected);
+    return;
   }
   if (checkpoint.contains(name)) {
     const std::vector<std::int64_t>& shape = checkpoint.at(name).info->shape;
@@ -85,6 +133,18 @@ void check_quantised(const ModelConfig& config,
       if (shape == one) return void(checkpoint.get(name, kFloats, one));
   }
   checkpoint.get(name, kFloats, std::array{n_out, std::int64_t{1}});
+}
+
+// AutoGPTQ writes a bias for every linear it quantises: of those without one it is all zeros.
+bool is_bias_of_zeros(const ModelConfig& config,
+                      const Checkpoint& checkpoint,
+                      const std::string& name) {
+  constexpr std::string_view kBias = ".bias";
+  if (!is_transposed(config.quantized.int4_layout) || !name.ends_with(kBias) ||
+      !checkpoint.contains(beside_weight(name, kCodeWords)))
+    return false;
+  return std::ranges::all_of(checkpoint.at(name).bytes,
+                             [](std::byte byte) { return byte == std::byte{0}; });
 }
 
 std::string file_of(const StoredTensor& stored) { return stored.tensor.file->path().string(); }
@@ -112,6 +172,18 @@ std::optional<std::string> stack_not_alike(const ModelConfig& config,
   return std::nullopt;
 }
 
+// Where GPTQ took columns by their weight (desc_act), those of a group lie apart, and no product
+// here finds them.
+std::optional<std::string> groups_out_of_order(const ModelConfig& config,
+                                               const Checkpoint& checkpoint,
+                                               const StoredTensor& stored) {
+  if (column_groups(config, checkpoint, stored).empty()) return std::nullopt;
+  return file_of(stored) + ": tensor " + stored.group_of +
+         " has groups whose columns do not follow one another (desc_act: true), which cannot be "
+         "multiplied in four bits: use a folder made with desc_act: false, or model.dtype = "
+         "\"bfloat16\" or \"int8\", which put every column to its scale";
+}
+
 // A rank's columns of a matrix that is held in the groups it is stored in.
 std::optional<std::string> columns_within_group(const ModelConfig& config,
                                                 const StoredTensor& stored,
@@ -128,23 +200,6 @@ std::optional<std::string> columns_within_group(const ModelConfig& config,
            ", within one: use fewer ranks, or model.dtype = \"bfloat16\" or \"int8\"";
   }
   return std::nullopt;
-}
-
-// Of either sign: a group's value of largest magnitude may be the code -8 or, the scale being
-// negative, as well a positive number.
-std::optional<std::string> scale_beyond_int4(const Checkpoint::Tensor& tensor,
-                                             std::span<const float> scales,
-                                             std::int64_t n_out) {
-  const auto magnitude = [](float s) { return std::fabs(s); };
-  const auto largest = std::ranges::max_element(scales, {}, magnitude);
-  if (magnitude(*largest) <= kSafeScale) return std::nullopt;
-  const auto at = static_cast<std::int64_t>(largest - scales.begin()),
-             n_groups = static_cast<std::int64_t>(scales.size()) / n_out;
-  char value[32];
-  std::snprintf(value, sizeof value, "%g", static_cast<double>(*largest));
-  return tensor.file->path().string() + ": tensor " + tensor.info->name + " has " + value +
-         " at [" + std::to_string(at / n_groups) + ", " + std::to_string(at % n_groups) +
-         "]: scales of 4-bit weights may be at most 1e35";
 }
 
 // Files made by older tools repeat the embedding as the head.
@@ -183,6 +238,7 @@ void check_tensor_set(ModelConfig& config,
   for (const std::string& name : checkpoint.names()) {
     if (expected.contains(name) || is_ignorable(name, config)) continue;
     if (config.quantized.any() && is_activation_scale(name)) continue;
+    if (is_bias_of_zeros(config, checkpoint, name)) continue;
     throw FatalError(ErrorCode::kUnsupportedModel,
                      checkpoint.at(name).file->path().string() + ": tensor " + name +
                          " has no place in a " + config.architecture + " with this config.json");
@@ -192,12 +248,29 @@ void check_tensor_set(ModelConfig& config,
 StoredTensor stored_as(const Checkpoint& checkpoint, const std::string& name, std::int64_t n_in) {
   if (checkpoint.contains(name)) {
     const Checkpoint::Tensor tensor = checkpoint.at(name);
-    return {tensor, *dtype_of(tensor.info->type), false};
+    const DType dtype = *dtype_of(tensor.info->type);
+    return {.tensor = tensor,
+            .dtype = dtype,
+            .scales = is_quantised(dtype) ? scale_name(name) : std::string()};
   }
+  const auto if_there = [&](std::string beside) {
+    return checkpoint.contains(beside) ? std::move(beside) : std::string();
+  };
+  if (const std::string codes = beside_weight(name, kCodeWords); checkpoint.contains(codes))
+    return {.tensor = checkpoint.at(codes),
+            .dtype = DType::kI4,
+            .packed = true,
+            .scales = beside_weight(name, kScales),
+            .zeros = beside_weight(name, kZeroWords),
+            .group_of = if_there(beside_weight(name, kGroupOf))};
   const Checkpoint::Tensor words = checkpoint.at(packed_name(name));
   // Of at most four elements a row is one word either way.
   const bool is_int4 = n_in > 4 && words.info->shape.back() == (n_in + 7) / 8;
-  return {words, is_int4 ? DType::kI4 : DType::kI8, true};
+  return {.tensor = words,
+          .dtype = is_int4 ? DType::kI4 : DType::kI8,
+          .packed = true,
+          .scales = scale_name(name),
+          .zeros = is_int4 ? if_there(zero_point_name(name)) : std::string()};
 }
 
 StoredTensor stored_as(const Checkpoint& checkpoint, const ExpectedTensor& tensor) {
@@ -220,40 +293,6 @@ std::optional<std::string> what_is_not_finite(const Checkpoint::Tensor& tensor) 
   return tensor.file->path().string() + ": tensor " + tensor.info->name + " has " +
          (std::isnan(found->value) ? "a NaN" : "an infinity") + " at " + place +
          ": values that are not finite numbers";
-}
-
-std::vector<float> scales_of(const Checkpoint& checkpoint,
-                             const std::string& name,
-                             std::int64_t n_out) {
-  const Checkpoint::Tensor tensor = checkpoint.at(scale_name(name));
-  std::vector<float> scales(tensor.info->n_elements());
-  widen(*dtype_of(tensor.info->type), tensor.bytes, scales);
-  if (scales.size() == 1) scales.assign(static_cast<std::size_t>(n_out), scales.front());
-  return scales;
-}
-
-std::optional<std::string> what_is_wrong_with_scales(const Checkpoint& checkpoint,
-                                                     const ExpectedTensor& tensor) {
-  const std::int64_t n_out = tensor.shape[0], n_in = tensor.shape[1];
-  const StoredTensor stored = stored_as(checkpoint, tensor);
-  const Checkpoint::Tensor scale = checkpoint.at(scale_name(tensor.name));
-  if (auto sentence = what_is_not_finite(scale)) return sentence;
-  const std::vector<float> scales = scales_of(checkpoint, tensor.name, n_out);
-  if (stored.dtype == DType::kI4) return scale_beyond_int4(scale, scales, n_out);
-  const auto negative = std::ranges::find_if(scales, [](float s) { return s < 0; });
-  if (negative != scales.end()) {
-    return scale.file->path().string() + ": tensor " + scale.info->name +
-           " has a negative number at [" + std::to_string(negative - scales.begin()) +
-           "]: a scale is zero or more";
-  }
-  if (std::ranges::max(scales) <= kSafeScale) return std::nullopt;
-  std::vector<std::byte> unpacked;
-  std::span<const std::byte> codes = stored.tensor.bytes;
-  if (stored.packed) codes = unpacked = unpack_int8(codes, n_out, n_in);
-  const auto row = first_row_beyond_float(stored.dtype, codes, scales, n_in);
-  if (!row) return std::nullopt;
-  return stored.tensor.file->path().string() + ": tensor " + tensor.name + " is infinite in row " +
-         std::to_string(*row) + ": its codes times their scale are beyond the range of float32";
 }
 
 std::optional<std::string> rows_too_long(const std::string& file,
@@ -280,6 +319,7 @@ std::optional<std::string> why_not_held(const ModelConfig& config,
       return sentence;
     if (held != DType::kI4 || stored.dtype != DType::kI4) continue;
     if (auto sentence = columns_within_group(config, stored, tensor, who.n_ranks)) return sentence;
+    if (auto sentence = groups_out_of_order(config, checkpoint, stored)) return sentence;
   }
   return asked == WeightDType::kAuto ? stack_not_alike(config, checkpoint) : std::nullopt;
 }

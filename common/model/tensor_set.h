@@ -26,32 +26,23 @@ void check_tensor_set(ModelConfig& config,
 
 // A tensor of a float checkpoint's name as this one has it: itself, or its codes packed into 32-bit
 // words row by row, the first in the lowest bits: four of int8, each plus 128, or eight of int4,
-// each plus 8.
+// each plus its zero point; or int4 in the words of another layout (int4_words.h).
 struct StoredTensor {
   Checkpoint::Tensor tensor;
   DType dtype = DType::kF32;
   bool packed = false;
+  // Names of tensors beside it. Empty: this checkpoint has none.
+  std::string scales, zeros;
+  std::string group_of;  // the group of each column
 };
 
-// One of the two must be there: check_tensor_set has seen it. n_in: elements of a row.
+// One of them must be there: check_tensor_set has seen it. n_in: elements of a row.
 StoredTensor stored_as(const Checkpoint& checkpoint, const std::string& name, std::int64_t n_in);
 StoredTensor stored_as(const Checkpoint& checkpoint, const ExpectedTensor& tensor);
 
 // A sentence naming file, tensor, index and value where an element is no finite number; else
 // nothing. Reads the contents.
 std::optional<std::string> what_is_not_finite(const Checkpoint::Tensor& tensor);
-
-// The scales of a quantised matrix: one per row however the checkpoint has them, [n_out], or those
-// of a row's groups in turn, [n_out, groups].
-std::vector<float> scales_of(const Checkpoint& checkpoint,
-                             const std::string& name,
-                             std::int64_t n_out);
-
-// A sentence where a scale of a quantised matrix is no finite number, of eight bits negative (no
-// writer makes one: it would turn the row's sign), or so large that a weight becomes infinite. A
-// scale of zero is a row, or a group, of zeros.
-std::optional<std::string> what_is_wrong_with_scales(const Checkpoint& checkpoint,
-                                                     const ExpectedTensor& tensor);
 
 // A sentence naming file, tensor and limit if a matrix held so has rows longer than its products
 // take (kMaxInInt8).
@@ -61,7 +52,8 @@ std::optional<std::string> rows_too_long(const std::string& file,
                                          std::int64_t n_in);
 
 // Why no backend can hold this checkpoint with `dtype = asked` over so many ranks: rows too long,
-// stacked matrices that are not stored alike, or a rank's columns that begin within a group.
+// stacked matrices that are not stored alike, a rank's columns that begin within a group, or groups
+// whose columns do not follow one another.
 // Nothing if one can. After check_tensor_set.
 std::optional<std::string> why_not_held(const ModelConfig& config,
                                         const Checkpoint& checkpoint,

@@ -7,6 +7,7 @@
 
 #include "common/model/convert.h"
 #include "common/model/families.h"
+#include "common/model/int4_words.h"
 #include "common/model/kv_scales.h"
 #include "common/model/quantization.h"
 #include "common/model/rope.h"
@@ -27,7 +28,21 @@ void add_config(const ModelConfig& c, Digest& digest) {
                        c.rope.beta_fast, c.rope.beta_slow, rope_attention_factor(c.rope)})
     digest.add(value);
   digest.add(static_cast<std::uint64_t>(c.rope.truncate));
+  // The same words are other weights in another layout.
+  if (const Int4Layout layout = c.quantized.int4_layout; layout != Int4Layout::kRows)
+    digest.add(static_cast<std::uint64_t>(layout));
 }
+
+namespace {
+
+// As the numerics fingerprint has it: "int8", "int4/32", and with zero points "int4z/32".
+std::string held_name(DType dtype, std::int64_t group, Int4Zeros zeros) {
+  if (dtype != DType::kI4) return dtype_name(dtype);
+  return std::string(dtype_name(dtype)) + (zeros == Int4Zeros::kOfGroup ? "z/" : "/") +
+         std::to_string(group);
+}
+
+}  // namespace
 
 RankOf rank_of(const Collective* ranks) {
   return ranks == nullptr ? RankOf{} : RankOf{ranks->rank(), ranks->size()};
@@ -124,13 +139,41 @@ Buffer WeightLoader::vector(const std::string& name) {
   return buffer;
 }
 
-// The scales beside `name`: scales_of().
-std::vector<float> WeightLoader::read_scales(const std::string& name) {
-  read(scale_name(name));
-  const auto& shape = shapes_.at(name);
-  if (const auto sentence = what_is_wrong_with_scales(checkpoint_, {name, shape}))
+// What the checkpoint has beside the codes of `name`, this rank's rows of it.
+void WeightLoader::read_beside(const std::string& name, Split split, OwnedSource& held) {
+  for (const std::string& part : {held.stored.scales, held.stored.zeros, held.stored.group_of})
+    if (!part.empty()) read(part);
+  const ExpectedTensor tensor{name, shapes_.at(name)};
+  if (const auto sentence = what_is_wrong_beside_codes(config_, checkpoint_, tensor))
     throw FatalError(ErrorCode::kMalformed, *sentence);
-  return scales_of(checkpoint_, name, shape[0]);
+  BesideCodes all = beside_codes(config_, checkpoint_, tensor);
+  const std::int64_t n_out = tensor.shape[0];
+  held.beside = {.scales = own_rows(std::move(all.scales), n_out, split),
+                 .zeros = own_rows(std::move(all.zeros), n_out, split),
+                 .group_of = std::move(all.group_of)};
+}
+
+// The matrix a RowConverter reads from, and which of its rows and columns it is to give.
+StoredMatrix WeightLoader::stored_matrix(const std::string& name,
+                                         Range& rows,
+                                         OwnedSource& held) const {
+  const auto& shape = shapes_.at(name);
+  const DType stored = held.stored.dtype;
+  StoredMatrix matrix{.dtype = stored,
+                      .packed = held.stored.packed,
+                      .bytes = held.stored.tensor.bytes,
+                      .n_in = shape[1],
+                      .scales = held.beside.scales};
+  if (stored != DType::kI4) return matrix;
+  matrix.group = config_.quantized.int4_group;
+  matrix.zeros = held.beside.zeros;
+  matrix.group_of = held.beside.group_of;
+  const Int4Layout layout = config_.quantized.int4_layout;
+  if (!is_transposed(layout)) return matrix;
+  held.words = rows_of_words(layout, matrix.bytes, shape[0], shape[1], rows);
+  matrix.bytes = held.words;
+  rows = {0, rows.n()};
+  return matrix;
 }
 
 // Points held.source at this rank's rows in the type that they are to be held in: in the map itself
@@ -149,27 +192,22 @@ void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& 
                          " does not multiply; model.dtype = \"bfloat16\" widens it");
   }
   const bool is_second_use = split == Split::kVocabulary && config_.tie_word_embeddings;
-  if (!is_second_use)
-    ++n_matrices_[dtype_name(to) + (group == 0 ? std::string() : "/" + std::to_string(group))];
-  const Range rows = rows_of(split, all_out, config_, who_),
-              columns = columns_of(split, all_in, config_, who_);
-  held.source = {.dtype = to, .n_out = rows.n(), .n_in = columns.n(), .group = group};
+  const Int4Zeros zeros = to == DType::kI4 ? config_.quantized.int4_zeros : Int4Zeros::kEight;
+  if (!is_second_use) ++n_matrices_[held_name(to, group, zeros)];
+  Range rows = rows_of(split, all_out, config_, who_);
+  const Range columns = columns_of(split, all_in, config_, who_);
+  held.source = {
+      .dtype = to, .n_out = rows.n(), .n_in = columns.n(), .group = group, .zeros = zeros};
   if (cache_ != nullptr) return;
-  if (is_quantised(stored)) held.scales = own_rows(read_scales(name), all_out, split);
+  if (is_quantised(stored)) read_beside(name, split, held);
   if (stored == to && !held.stored.packed && columns.n() == all_in) {
     held.source.data =
         bytes.data() + static_cast<std::size_t>(rows.begin * all_in) * size_bytes(stored);
-    if (is_quantised(to)) held.source.scales = held.scales.data();
+    if (is_quantised(to)) held.source.scales = held.beside.scales.data();
     return;
   }
-  held.rows.emplace(
-      StoredMatrix{.dtype = stored,
-                   .packed = held.stored.packed,
-                   .bytes = bytes,
-                   .n_in = all_in,
-                   .scales = held.scales,
-                   .group = stored == DType::kI4 ? config_.quantized.int4_group : kWholeRow},
-      to, rows, columns, group);
+  const StoredMatrix matrix = stored_matrix(name, rows, held);
+  held.rows.emplace(matrix, to, WantedRows{rows, columns, group, zeros});
   held.source.rows = &*held.rows;
 }
 
@@ -203,10 +241,11 @@ Linear WeightLoader::head() {
 }
 
 // Of as many values for each row. Zeros stand for a bias that rank 0 adds.
-std::vector<float> WeightLoader::own_rows(std::vector<float> values,
-                                          std::int64_t n_rows,
-                                          Split split) const {
-  if (split == Split::kFirstRank && who_.rank != 0) return std::vector<float>(values.size(), 0.0f);
+template <class T>
+std::vector<T> WeightLoader::own_rows(std::vector<T> values,
+                                      std::int64_t n_rows,
+                                      Split split) const {
+  if (split == Split::kFirstRank && who_.rank != 0) return std::vector<T>(values.size(), T{0});
   const Range rows = rows_of(split, n_rows, config_, who_);
   const std::int64_t n_in_row = static_cast<std::int64_t>(values.size()) / n_rows;
   return {values.begin() + rows.begin * n_in_row, values.begin() + rows.end * n_in_row};

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/model/beside_codes.h"
 #include "common/model/config.h"
 #include "common/model/decoder.h"
 #include "common/model/digest.h"
@@ -55,7 +56,6 @@ class WeightLoader {
   Checkpoint::Tensor read(const std::string& name);
   void check_as_kept(const Checkpoint::Tensor& tensor) const;
   std::vector<float> read_floats(const std::string& name);
-  std::vector<float> read_scales(const std::string& name);
   Buffer vector(const std::string& name);
   Buffer upload(std::span<const float> values);
   Linear linear(std::span<const std::string> names, bool bias, Stacking stacking = Stacking::kRows);
@@ -68,11 +68,15 @@ class WeightLoader {
     StoredTensor stored;
     LinearSource source;
     std::optional<RowConverter> rows;
-    std::vector<float> scales;
+    BesideCodes beside;
+    std::vector<std::byte> words;  // codes that were gathered into rows
     std::vector<float> bias;
   };
+  void read_beside(const std::string& name, Split split, OwnedSource& held);
+  StoredMatrix stored_matrix(const std::string& name, Range& rows, OwnedSource& held) const;
   void find_rows(const std::string& name, Split split, OwnedSource& held);
-  std::vector<float> own_rows(std::vector<float> values, std::int64_t n_rows, Split split) const;
+  template <class T>
+  std::vector<T> own_rows(std::vector<T> values, std::int64_t n_rows, Split split) const;
   Linear pack(std::span<const OwnedSource> held, Stacking stacking);
   Linear adopt(std::span<const LinearSource> sources, Stacking stacking);
   void check_converted(const OwnedSource& held) const;

@@ -28,7 +28,7 @@ Written written(const std::vector<float>& values, std::int64_t group) {
   const auto n = static_cast<std::int64_t>(values.size());
   Written w;
   w.row.assign(static_cast<std::size_t>(row_bytes(DType::kI4, n, group)), std::byte{0xee});
-  w.scale = quantise_row_to_int4(values, group, w.row.data()).value();
+  w.scale = quantise_row_to_int4(values, group, Int4Zeros::kEight, w.row.data()).value();
   return w;
 }
 
@@ -109,7 +109,7 @@ TEST(Int4, WhatIsNoNumberHasNoCode) {
   for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
     std::vector<float> row(40, 1.0f);
     row[39] = bad;
-    EXPECT_FALSE(quantise_row_to_int4(row, 32, room.data()));
+    EXPECT_FALSE(quantise_row_to_int4(row, 32, Int4Zeros::kEight, room.data()));
   }
 }
 
@@ -162,12 +162,38 @@ TEST(Int4, ARowOfAFileKeepsCodesAndScales) {
                                                    -static_cast<int>(random() % 12) - 20)));
       std::vector<std::byte> row(
           static_cast<std::size_t>(row_bytes(DType::kI4, static_cast<std::int64_t>(n), group)));
-      const float unit = write_int4_row(codes, scales, group, row.data());
+      const float unit = write_int4_row(codes, scales, {}, group, row.data());
       const Int4Row d = decoded(row, static_cast<std::int64_t>(n), group, unit);
       for (std::size_t i = 0; i < n; ++i) EXPECT_EQ(d.codes[i], codes[i]);
       for (std::size_t g = 0; g < n_groups; ++g)
         EXPECT_EQ(d.scales[g], static_cast<double>(scales[g]));
     }
+}
+
+TEST(Int4, ARowKeepsItsZeroPointsBehindItsScales) {
+  const std::vector<std::uint8_t> codes(70, 11), zeros{0, 15, 6};
+  const std::vector<float> scales{1.0f, 0.5f, 2.0f};
+  std::vector<std::byte> row(
+      static_cast<std::size_t>(row_bytes(DType::kI4, 70, 32, Int4Zeros::kOfGroup)),
+      std::byte{0xee});
+  EXPECT_EQ(row.size(), 3u * 16 + 3 * 2 + 3);
+  const float unit = write_int4_row(codes, scales, zeros, 32, row.data());
+  const Int4Row d = decoded(row, 70, 32, unit, Int4Zeros::kOfGroup);
+  EXPECT_EQ(d.values[0], 11);
+  EXPECT_EQ(d.values[32], -2);
+  EXPECT_EQ(d.values[69], 10);
+}
+
+TEST(Int4, WhatIsQuantisedAmongZeroPointsHasThemAt8) {
+  const std::vector<float> values{1.0f, -2.0f, 0.5f, 0.25f};
+  std::vector<std::byte> row(
+      static_cast<std::size_t>(row_bytes(DType::kI4, 4, 32, Int4Zeros::kOfGroup)));
+  const float scale = quantise_row_to_int4(values, 32, Int4Zeros::kOfGroup, row.data()).value();
+  const Written symmetric = written(values, 32);
+  EXPECT_EQ(scale, symmetric.scale);
+  EXPECT_EQ(row.back(), std::byte{8});
+  row.pop_back();
+  EXPECT_EQ(row, symmetric.row);
 }
 
 TEST(Int4, WordsHaveEightCodesTheFirstInTheLowestBits) {

@@ -12,6 +12,7 @@ import json
 import logging
 import pathlib
 import shutil
+import sys
 
 import torch
 from compressed_tensors.compressors import ModelCompressor
@@ -32,6 +33,7 @@ FOLDERS = {
     "fp8_tensor": ("mistral", dict(num_bits=8, type="float", strategy="tensor"), None,
                    ["re:.*lm_head", "re:.*layers.0.mlp.*"]),
     "int4_group": ("llama3", dict(num_bits=4, type="int", strategy="group", group_size=32), None, ["lm_head"]),
+    "int4_zeros": ("llama3", dict(num_bits=4, type="int", strategy="group", group_size=32, symmetric=False), None, ["lm_head"]),
     "int4_channel": ("qwen3", dict(num_bits=4, type="int", strategy="channel"), None, ["lm_head"]),
 }
 
@@ -45,15 +47,17 @@ def set_scales(model, args):
             weight = weight.unflatten(1, (-1, args.group_size))
         low, high = (weight.amin().reshape(1), weight.amax().reshape(1)) if args.strategy == "tensor" else (
             weight.amin(-1, keepdim=args.strategy == "channel"), weight.amax(-1, keepdim=args.strategy == "channel"))
-        scale, _ = calculate_qparams(low, high, args)
+        scale, zero = calculate_qparams(low, high, args)
         module.weight_scale.data = scale.to(module.weight_scale.dtype).reshape(module.weight_scale.shape)
+        if not args.symmetric:
+            module.weight_zero_point.data = zero.to(module.weight_zero_point.dtype).reshape(module.weight_zero_point.shape)
 
 
 def dequantised(folder):
     """Codes times scales in float32: Transformers itself would round the product to bfloat16."""
     stored, floats = load_file(folder / "model.safetensors"), {}
     for name, tensor in stored.items():
-        if name.endswith(("_scale", "_shape")):
+        if name.endswith(("_scale", "_shape", "_zero_point")):
             continue
         if name.endswith("_packed"):
             name = name.removesuffix("_packed")
@@ -62,9 +66,11 @@ def dequantised(folder):
         floats[name] = tensor.float()
         if name + "_scale" in stored:
             scale = stored[name + "_scale"].float()
-            if scale.ndim == 2:
-                scale = scale.repeat_interleave(tensor.shape[1] // scale.shape[1], 1)
-            floats[name] *= scale
+            repeats = tensor.shape[1] // scale.shape[1] if scale.ndim == 2 else 1
+            if name + "_zero_point" in stored:
+                zeros = unpack_from_int32(stored[name + "_zero_point"], 4, scale.shape, packed_dim=0)
+                floats[name] -= zeros.float().repeat_interleave(repeats, 1)
+            floats[name] *= scale.repeat_interleave(repeats, 1) if scale.ndim == 2 else scale
     return floats
 
 
@@ -73,7 +79,7 @@ def write(name, source, weights, activations, ignore):
     folder = OUT / name
     shutil.rmtree(folder, ignore_errors=True)
     model = AutoModelForCausalLM.from_pretrained(pathlib.Path("tests/fixtures/models") / source, dtype=torch.bfloat16)
-    args = QuantizationArgs(symmetric=True, dynamic=False, **weights)
+    args = QuantizationArgs(**{"symmetric": True, "dynamic": False, **weights})
     scheme = QuantizationScheme(targets=["Linear"], weights=args,
                                 input_activations=None if activations is None else QuantizationArgs(**activations))
     config = QuantizationConfig(config_groups={"group_0": scheme}, ignore=ignore)
@@ -98,11 +104,13 @@ def write(name, source, weights, activations, ignore):
 
 
 def main():
+    """All folders, or those named."""
     torch.set_num_threads(1)
     logging.getLogger("transformers").setLevel(logging.ERROR)
     OUT.mkdir(parents=True, exist_ok=True)
     for name, recipe in FOLDERS.items():
-        write(name, *recipe)
+        if not sys.argv[1:] or name in sys.argv[1:]:
+            write(name, *recipe)
 
 
 if __name__ == "__main__":

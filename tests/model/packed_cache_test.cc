@@ -201,7 +201,8 @@ TEST_F(PackedCacheTest, TheFileOfAnotherTypeIsNotTakenForThis) {
 }
 
 TEST_F(PackedCacheTest, FoldersInEightAndFourBitsAreKeptToo) {
-  for (const char* name : {"int8_channel", "int4_group", "int4_channel"}) {
+  for (const char* name :
+       {"int8_channel", "int4_group", "int4_channel", "int4_zeros", "gptq", "awq"}) {
     std::filesystem::remove_all(model());
     std::filesystem::copy(
         std::filesystem::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures/quantized" / name, model(),
@@ -212,6 +213,26 @@ TEST_F(PackedCacheTest, FoldersInEightAndFourBitsAreKeptToo) {
     EXPECT_TRUE(first.is_same(plain));
     EXPECT_TRUE(second.is_same(plain));
   }
+}
+
+// The tensors are the same and config.json is no part of the checkpoint's identity.
+TEST_F(PackedCacheTest, WhatTheConfigMakesOfTheSameWordsIsAnotherModel) {
+  std::filesystem::remove_all(model());
+  std::filesystem::copy(
+      std::filesystem::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures/quantized/gptq", model(),
+      std::filesystem::copy_options::recursive);
+  const Loaded first = load(keeping());
+  EXPECT_EQ(Outcome::kWritten, first.outcome());
+  std::ifstream in(model() / "config.json", std::ios::binary);
+  std::string config{std::istreambuf_iterator<char>(in), {}};
+  in.close();
+  const std::string method = "\"quant_method\": \"gptq\",";
+  config.replace(config.find(method), method.size(), method + "\"checkpoint_format\":\"gptq_v2\",");
+  std::ofstream(model() / "config.json", std::ios::binary | std::ios::trunc) << config;
+  const Loaded second = load(keeping());
+  EXPECT_EQ(Outcome::kWritten, second.outcome());
+  EXPECT_FALSE(second.is_same(first));
+  EXPECT_TRUE(second.is_same(load()));
 }
 
 TEST_F(PackedCacheTest, ACheckpointThatHasJustBeenWrittenIsNotKept) {

@@ -280,7 +280,10 @@ TEST_F(QuantisedFiles, WhatFourBitsHaveBeyondOursIsRefusedByName) {
   EXPECT_THAT(with("group_size", -1), HasSubstr("weights.group_size is -1"));
   EXPECT_THAT(with("group_size", nullptr), HasSubstr("weights.group_size must be a whole number"));
   EXPECT_THAT(with("group_size", 64), HasSubstr("has shape"));
-  EXPECT_THAT(with("symmetric", false), HasSubstr("weights.symmetric is false"));
+  EXPECT_THAT(with("symmetric", false),
+              HasSubstr("no tensor model.layers.0.self_attn.q_proj.weight_zero_point; the config "
+                        "implies one of shape"));
+  EXPECT_THAT(with("symmetric", "no"), HasSubstr("weights.symmetric must be true or false"));
   EXPECT_THAT(with("actorder", "group"), HasSubstr("weights.actorder is \"group\""));
   EXPECT_THAT(with("type", "float"), HasSubstr("weights.type is \"float\"; supported for 4 bits"));
   EXPECT_THAT(with("strategy", "tensor_group"), HasSubstr("weights.strategy is \"tensor_group\""));
@@ -511,13 +514,14 @@ std::string mutated(const std::string& text, std::mt19937& random) {
 // Anything may be wrong with a folder from outside; nothing of it may end the process.
 TEST_F(QuantisedFiles, MutatedHeadersAndConfigsLoadOrAreRefused) {
   constexpr unsigned kSeed = 20;
-  constexpr int kMutations = 130;  // of each of eight folders
+  constexpr int kMutations = 130;  // of each of twelve folders
   std::mt19937 random(kSeed);
   int n_loaded = 0, n_refused = 0;
   const fs::path fixtures = fs::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures";
   for (const char* name : {"quantized/int8_channel", "quantized/int8_w8a8", "quantized/fp8_channel",
                            "quantized/fp8_tensor", "quantized/int4_group", "quantized/int4_channel",
-                           "kv_scales/by_layer", "kv_scales/by_head"}) {
+                           "quantized/int4_zeros", "quantized/gptq", "quantized/gptq_act_order",
+                           "quantized/awq", "kv_scales/by_layer", "kv_scales/by_head"}) {
     const auto path = folder_ / fs::path(name).filename().string();
     fs::copy(fixtures / name, path);
     const std::string config = text_of(path / "config.json");

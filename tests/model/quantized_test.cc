@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <map>
 
 #include "common/base/result.h"
 #include "common/model/convert.h"
@@ -104,11 +105,27 @@ TEST_P(QuantisedFolder, AsItIsStaysWithinWhatRoundedInputsAllow) {
       }
       continue;
     }
+    if (std::string_view(GetParam()) == "gptq_act_order") {
+      try {
+        load_model(folder, *backend);
+        ADD_FAILURE() << "no product follows groups whose columns lie apart";
+      } catch (const FatalError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("self_attn.q_proj.g_idx has groups whose columns do "
+                                            "not follow one another (desc_act: true)"));
+        EXPECT_THAT(error.what(), HasSubstr("model.dtype = \"bfloat16\" or \"int8\""));
+      }
+      continue;
+    }
     auto model = load_model(folder, *backend);
-    const std::string_view name = GetParam();
-    EXPECT_EQ(model->config().weight_types, name == "int4_group"     ? "bfloat16 2, int4/32 14"
-                                            : name == "int4_channel" ? "bfloat16 1, int4/128 14"
-                                                                     : "bfloat16 2, int8 14");
+    static const std::map<std::string_view, std::string> kTypes{
+        {"int4_group", "bfloat16 2, int4/32 14"},
+        {"int4_zeros", "bfloat16 2, int4z/32 14"},
+        {"int4_channel", "bfloat16 1, int4/128 14"},
+        {"gptq", "float16 2, int4z/64 14"},
+        {"awq", "float16 1, int4z/32 14"}};
+    const auto types = kTypes.find(GetParam());
+    EXPECT_EQ(model->config().weight_types,
+              types == kTypes.end() ? "bfloat16 2, int8 14" : types->second);
     const Error e = against(golden, *model, *backend);
     EXPECT_LE(e.largest, bound(model->config(), e, 3.5 / 254));
     EXPECT_GE(e.n_same_top, 0.8 * static_cast<double>(golden.tokens.size()));
@@ -122,7 +139,11 @@ INSTANTIATE_TEST_SUITE_P(Folders,
                                          "fp8_channel",
                                          "fp8_tensor",
                                          "int4_group",
-                                         "int4_channel"),
+                                         "int4_channel",
+                                         "int4_zeros",
+                                         "gptq",
+                                         "gptq_act_order",
+                                         "awq"),
                          [](const auto& folder) { return std::string(folder.param); });
 
 class Quantize : public testing::Test {
@@ -165,7 +186,7 @@ std::vector<float> held_with_int4(const std::string& name, const std::vector<flo
   std::vector<float> held(row.size());
   if (is_held_in_int4(name)) {
     std::vector<std::byte> packed(static_cast<std::size_t>(row_bytes(DType::kI4, n, 32)));
-    const float scale = quantise_row_to_int4(row, 32, packed.data()).value();
+    const float scale = quantise_row_to_int4(row, 32, Int4Zeros::kEight, packed.data()).value();
     const auto values = test::decoded(packed, n, 32, scale).values;
     std::ranges::transform(values, held.begin(), [](double x) { return static_cast<float>(x); });
   } else {

@@ -259,6 +259,25 @@ TEST(SharesOfAModel, AQuantisedFolderGivesEachRankItsRowsScales) {
             logits_over(folder / "int8", 2, tokens, 7, as_stored));
 }
 
+// Zero points too, and codes that other layouts have across the rows.
+TEST(SharesOfAModel, AFolderInFourBitsGivesEachRankItsRowsZeroPoints) {
+  const auto tokens = some_tokens(20);
+  const LoadOptions widened{.dtype = WeightDType::kF32, .max_rows = 64, .max_model_len = 128};
+  const LoadOptions as_stored{.max_rows = 64, .max_model_len = 128};
+  for (const char* name : {"int4_zeros", "gptq", "awq"}) {
+    SCOPED_TRACE(name);
+    const auto folder =
+        std::filesystem::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures/quantized" / name;
+    const Rows one = logits_over(folder, 1, tokens, 8, widened),
+               two = logits_over(folder, 2, tokens, 8, widened);
+    for (std::size_t t = 0; t < one.size(); ++t)
+      for (std::size_t id = 0; id < one[t].size(); ++id)
+        ASSERT_NEAR(two[t][id], one[t][id], 5e-5) << "position " << t;
+  }
+  const auto awq = std::filesystem::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures/quantized/awq";
+  EXPECT_EQ(logits_over(awq, 2, tokens, 1, as_stored), logits_over(awq, 2, tokens, 7, as_stored));
+}
+
 // Scales of the KV cache that differ by head, so that a rank with another's would round, or cut
 // off, otherwise. One layer: every key and value is made before ranks have added anything, and has
 // the same code everywhere.

@@ -67,8 +67,8 @@ TEST(RowConverter, FloatsAreThoseOfTheWholeMatrix) {
     for (DType to : {DType::kF32, DType::kBf16, DType::kF16}) {
       SCOPED_TRACE(std::string(dtype_name(from)) + " to " + dtype_name(to));
       const auto bytes = stored_in(from, some_values());
-      const RowConverter rows({.dtype = from, .bytes = bytes, .n_in = kColumns}, to, kWantedRows,
-                              kWantedColumns);
+      const RowConverter rows({.dtype = from, .bytes = bytes, .n_in = kColumns}, to,
+                              {kWantedRows, kWantedColumns});
       const Read all = read_all(rows, to);
       EXPECT_EQ(all.bytes, stored_in(to, wanted(widened(from, bytes))));
       EXPECT_EQ(all.scales, std::vector<float>(4, 1.0f));
@@ -81,7 +81,7 @@ TEST(RowConverter, CodesAreThoseOfTheMatrixThatWasCut) {
   for (DType to : {DType::kI8, DType::kF8E4M3}) {
     const auto bytes = stored_in(DType::kBf16, some_values());
     const RowConverter rows({.dtype = DType::kBf16, .bytes = bytes, .n_in = kColumns}, to,
-                            kWantedRows, kWantedColumns);
+                            {kWantedRows, kWantedColumns});
     const std::vector<float> part = wanted(widened(DType::kBf16, bytes));
     QuantisedMatrix expected;
     ASSERT_TRUE(quantise_rows(DType::kF32, std::as_bytes(std::span(part)), kWantedRows.n(),
@@ -121,11 +121,11 @@ TEST(RowConverter, StoredCodesKeepTheirScalesPackedOrNot) {
                               .bytes = packed ? words : matrix.codes,
                               .n_in = kColumns,
                               .scales = scales};
-    const RowConverter same(stored, DType::kI8, kWantedRows, kWantedColumns);
+    const RowConverter same(stored, DType::kI8, {kWantedRows, kWantedColumns});
     const Read all = read_all(same, DType::kI8);
     EXPECT_EQ(all.bytes, codes);
     EXPECT_EQ(all.scales, scales);
-    const RowConverter wider(stored, DType::kBf16, kWantedRows, kWantedColumns);
+    const RowConverter wider(stored, DType::kBf16, {kWantedRows, kWantedColumns});
     EXPECT_EQ(read_all(wider, DType::kBf16).bytes, stored_in(DType::kBf16, floats));
   }
 }
@@ -136,7 +136,7 @@ TEST(RowConverter, RemembersWhatItCouldNotConvert) {
     values[static_cast<std::size_t>(kWantedRows.begin * kColumns + kWantedColumns.begin)] = bad;
     const auto bytes = stored_in(DType::kF32, values);
     const RowConverter rows({.dtype = DType::kF32, .bytes = bytes, .n_in = kColumns}, to,
-                            kWantedRows, kWantedColumns);
+                            {kWantedRows, kWantedColumns});
     read_all(rows, to);
     return std::pair(rows.went_beyond_range(), rows.met_not_finite());
   };
@@ -162,8 +162,8 @@ TEST(RowConverter, FourBitCodesAreThoseOfTheFile) {
                             .n_in = kAll,
                             .scales = scales,
                             .group = kGroup};
-  const RowConverter held(stored, DType::kI4, kSomeRows, kSomeColumns, 128);
-  const RowConverter floats(stored, DType::kF32, kSomeRows, kSomeColumns);
+  const RowConverter held(stored, DType::kI4, {kSomeRows, kSomeColumns, 128});
+  const RowConverter floats(stored, DType::kF32, {kSomeRows, kSomeColumns});
   for (std::int64_t r = 0; r < kSomeRows.n(); ++r) {
     std::vector<std::byte> row(
         static_cast<std::size_t>(row_bytes(DType::kI4, kSomeColumns.n(), 128)));
@@ -180,6 +180,52 @@ TEST(RowConverter, FourBitCodesAreThoseOfTheFile) {
       EXPECT_EQ(widened[static_cast<std::size_t>(i)], expected);
     }
   }
+}
+
+// The same with zero points: held as they are, or 8 where the file has none, and widened in the
+// groups that a list gives to the columns.
+TEST(RowConverter, ZeroPointsOfAFileAreThoseOfTheirGroups) {
+  constexpr std::int64_t kAll = 96;
+  std::vector<std::uint8_t> codes(kAll);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i * 7 % 16);
+  std::vector<std::byte> words(kAll / 2);
+  pack_int4_words(codes, words);
+  const std::vector<float> scales{0.5f, 0.25f, 3.0f};
+  const std::vector<std::uint8_t> zeros{0, 15, 9};
+  StoredMatrix stored{.dtype = DType::kI4,
+                      .packed = true,
+                      .bytes = words,
+                      .n_in = kAll,
+                      .scales = scales,
+                      .group = 32,
+                      .zeros = zeros};
+  const Range columns{32, 96};
+  const auto held = [&](const StoredMatrix& matrix) {
+    const RowConverter rows(matrix, DType::kI4, {{0, 1}, columns, 32, Int4Zeros::kOfGroup});
+    std::vector<std::byte> row(
+        static_cast<std::size_t>(row_bytes(DType::kI4, 64, 32, Int4Zeros::kOfGroup)));
+    const float unit = rows.read(0, row.data());
+    return test::decoded(row, 64, 32, unit, Int4Zeros::kOfGroup);
+  };
+  const auto kept = held(stored);
+  EXPECT_EQ(kept.zeros, (std::vector<int>{15, 9}));
+  EXPECT_EQ(kept.scales, (std::vector<double>{0.25, 3.0}));
+  for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ(kept.codes[i], codes[32 + i]);
+
+  std::vector<std::int32_t> group_of(kAll);
+  for (std::size_t i = 0; i < group_of.size(); ++i) group_of[i] = static_cast<std::int32_t>(i % 3);
+  stored.group_of = group_of;
+  std::vector<float> widened(64);
+  const RowConverter floats(stored, DType::kF32, {{0, 1}, columns});
+  floats.read(0, reinterpret_cast<std::byte*>(widened.data()));
+  for (std::size_t i = 0; i < widened.size(); ++i) {
+    const std::size_t g = (32 + i) % 3;
+    EXPECT_EQ(widened[i], static_cast<float>(codes[32 + i] - zeros[g]) * scales[g]);
+  }
+
+  stored.zeros = {};
+  stored.group_of = {};
+  EXPECT_EQ(held(stored).zeros, (std::vector<int>{8, 8}));
 }
 
 }  // namespace

@@ -1,0 +1,346 @@
+// Folders in four bits with zero points, and in the words of AutoGPTQ and AutoAWQ: as they are, and
+// as they should not be. The goldens (quantized_test.cc) have the values.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include "common/base/json.h"
+#include "common/base/result.h"
+#include "common/model/load_model.h"
+#include "common/model/pair.h"
+#include "common/model/quantize.h"
+#include "tests/model/edit_tensors.h"
+#include "tests/support/temp_folder.h"
+
+namespace foretoken {
+namespace {
+
+namespace fs = std::filesystem;
+using test::as_bytes;
+using test::edit;
+using test::TempFolder;
+using test::Tensor;
+using test::Tensors;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const std::string kQueryModule = "model.layers.0.self_attn.q_proj";
+const std::string kGateModule = "model.layers.0.mlp.gate_proj";
+const std::vector<TokenId> kSomeTokens{5, 9, 17, 33, 4, 8, 12, 99};
+
+class Int4Folders : public testing::Test {
+ protected:
+  Int4Folders() : backend_(make_backend({.n_threads = 1})) {}
+  fs::path fixture(const char* name) {
+    const fs::path path = folder_ / name;
+    fs::copy(fs::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures/quantized" / name, path);
+    return path;
+  }
+  std::string load(const fs::path& path, WeightDType dtype = WeightDType::kAuto) {
+    try {
+      load_model(path, *backend_, {.dtype = dtype});
+      return "accepted";
+    } catch (const FatalError& error) {
+      return error.what();
+    }
+  }
+  static void edit_tensors(const fs::path& path, const std::function<void(Tensors&)>& change) {
+    edit(path / "model.safetensors", change);
+  }
+  static void edit_config(const fs::path& path, const std::function<void(Json&)>& change) {
+    std::ifstream in(path / "config.json", std::ios::binary);
+    Json config = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
+    in.close();
+    change(config["quantization_config"]);
+    std::ofstream(path / "config.json", std::ios::binary | std::ios::trunc) << to_text(config);
+  }
+  // With one key of quantization_config another.
+  std::string load_with(const char* name, const char* key, const Json& value) {
+    const fs::path path = fixture(name);
+    edit_config(path, [&](Json& config) { config[key] = value; });
+    std::string said = load(path);
+    fs::remove_all(path);
+    return said;
+  }
+  // Every entry is refused as stored and widened, and named by the check.
+  void expect_refused(const fs::path& path, const std::string& sentence) {
+    for (const WeightDType dtype : {WeightDType::kAuto, WeightDType::kF32, WeightDType::kI8})
+      EXPECT_THAT(load(path, dtype), HasSubstr(sentence));
+    EXPECT_THAT(weights_not_finite(path), testing::ElementsAre(HasSubstr(sentence)));
+  }
+  double largest_difference(const fs::path& one, const fs::path& other) {
+    const auto first = load_model(one, *backend_), second = load_model(other, *backend_);
+    const LogitDifference d = compare_logits(*first, *second, *backend_, kSomeTokens);
+    EXPECT_GT(d.rms_reference, 0.1);
+    return d.largest;
+  }
+
+  TempFolder folder_;
+  std::unique_ptr<Backend> backend_;
+};
+
+void add_to_words(Tensor& tensor, std::uint32_t more) {
+  for (std::size_t i = 0; i < tensor.bytes.size(); i += 4) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, tensor.bytes.data() + i, sizeof word);
+    word += more;
+    std::memcpy(tensor.bytes.data() + i, &word, sizeof word);
+  }
+}
+
+void set_word(Tensor& tensor, std::size_t i, std::uint32_t word) {
+  std::memcpy(tensor.bytes.data() + 4 * i, &word, sizeof word);
+}
+
+// Zero points of 8 are the symmetric weights: the same sums, to the last bit.
+TEST_F(Int4Folders, ZeroPointsOf8GiveTheBitsOfSymmetricWeights) {
+  const fs::path symmetric = fixture("int4_group"), zeros = folder_ / "zeros";
+  fs::copy(symmetric, zeros);
+  edit_config(zeros, [](Json& config) {
+    config["config_groups"]["group_0"]["weights"]["symmetric"] = false;
+  });
+  edit_tensors(zeros, [](Tensors& tensors) {
+    std::vector<std::pair<std::string, std::vector<std::int64_t>>> scales;
+    for (const auto& [name, tensor] : tensors)
+      if (name.ends_with(".weight_scale")) scales.emplace_back(name, tensor.shape);
+    for (const auto& [name, shape] : scales) {
+      const std::int64_t n_words = (shape[0] + 7) / 8 * shape[1];
+      tensors[name.substr(0, name.size() - 5) + "zero_point"] = {
+          TensorType::kI32,
+          {(shape[0] + 7) / 8, shape[1]},
+          as_bytes(std::vector<std::uint32_t>(static_cast<std::size_t>(n_words), 0x88888888u))};
+    }
+  });
+  EXPECT_EQ(largest_difference(symmetric, zeros), 0);
+}
+
+TEST_F(Int4Folders, ZeroPointsMayBeBytesAsOlderWritersHaveThem) {
+  const fs::path words = fixture("int4_zeros"), bytes = folder_ / "bytes";
+  fs::copy(words, bytes);
+  edit_tensors(bytes, [](Tensors& tensors) {
+    for (auto& [name, tensor] : tensors) {
+      if (!name.ends_with("_zero_point")) continue;
+      const std::int64_t n_groups = tensor.shape[1];
+      const std::int64_t n_out = tensors.at(name.substr(0, name.size() - 10) + "scale").shape[0];
+      std::vector<std::int8_t> zeros;
+      for (std::int64_t row = 0; row < n_out; ++row)
+        for (std::int64_t g = 0; g < n_groups; ++g) {
+          const auto at = static_cast<std::size_t>(row / 8 * n_groups + g);
+          std::uint32_t word = 0;
+          std::memcpy(&word, tensor.bytes.data() + 4 * at, sizeof word);
+          zeros.push_back(
+              static_cast<std::int8_t>(static_cast<int>(word >> 4 * (row % 8) & 15u) - 8));
+        }
+      tensor = {TensorType::kI8, {n_out, n_groups}, as_bytes(zeros)};
+    }
+  });
+  EXPECT_EQ(largest_difference(words, bytes), 0);
+  edit_tensors(bytes, [](Tensors& tensors) {
+    tensors.at(kQueryModule + ".weight_zero_point").bytes[7] = std::byte{8};
+  });
+  expect_refused(
+      bytes, kQueryModule + ".weight_zero_point has a zero point of 16 for output 2 in group 1");
+}
+
+TEST_F(Int4Folders, TheSecondFormatOfGptqHasZeroPointsAsTheyAre) {
+  const fs::path first = fixture("gptq"), second = folder_ / "second";
+  fs::copy(first, second);
+  edit_config(second, [](Json& config) { config["checkpoint_format"] = "gptq_v2"; });
+  EXPECT_GT(largest_difference(first, second), 0.1) << "zero points are read as if they were so";
+  edit_tensors(second, [](Tensors& tensors) {
+    for (auto& [name, tensor] : tensors)
+      if (name.ends_with(".qzeros")) add_to_words(tensor, 0x11111111u);
+  });
+  EXPECT_EQ(largest_difference(first, second), 0);
+}
+
+// Where GPTQ's sym is true, no line of zero points is read in every product.
+TEST_F(Int4Folders, SymmetricGptqIsHeldWithoutZeroPoints) {
+  const fs::path path = fixture("gptq");
+  edit_config(path, [](Json& config) { config["sym"] = true; });
+  edit_tensors(path, [](Tensors& tensors) {
+    for (auto& [name, tensor] : tensors)
+      if (name.ends_with(".qzeros"))
+        for (std::size_t i = 0; i < tensor.bytes.size() / 4; ++i) set_word(tensor, i, 0x77777777u);
+  });
+  EXPECT_EQ(load_model(path, *backend_)->config().weight_types, "float16 2, int4/64 14");
+  edit_tensors(path, [](Tensors& tensors) {
+    set_word(tensors.at(kQueryModule + ".qzeros"), 1, 0x77777577u);  // outputs 8 to 15 of group 0
+  });
+  expect_refused(path, kQueryModule +
+                           ".qzeros has a zero point of 6 for output 10 in group 0: "
+                           "quantization_config.sym is true, and then all are 8");
+}
+
+TEST_F(Int4Folders, GroupsOfColumnsAreNumbersOfGroups) {
+  const fs::path path = fixture("gptq_act_order");
+  EXPECT_THAT(load(path, WeightDType::kI4), HasSubstr("groups whose columns do not follow"));
+  EXPECT_THAT(inspect_model(path).not_as_stored.value_or(""),
+              HasSubstr("groups whose columns do not follow one another"));
+  EXPECT_EQ(load(path, WeightDType::kBf16), "accepted");
+  edit_tensors(path, [](Tensors& tensors) { set_word(tensors.at(kQueryModule + ".g_idx"), 5, 2); });
+  EXPECT_THAT(load(path, WeightDType::kBf16),
+              HasSubstr(kQueryModule + ".g_idx has 2 at [5]: there are groups 0 to 1"));
+  edit_tensors(path,
+               [](Tensors& tensors) { set_word(tensors.at(kQueryModule + ".g_idx"), 5, ~0u); });
+  EXPECT_THAT(weights_not_finite(path), testing::ElementsAre(HasSubstr(".g_idx has -1 at [5]")));
+}
+
+TEST_F(Int4Folders, GptqNeedsNoGroupsOfColumnsThatAreInOrder) {
+  const fs::path with = fixture("gptq"), without = folder_ / "without";
+  fs::copy(with, without);
+  edit_tensors(without, [](Tensors& tensors) {
+    std::erase_if(tensors, [](const auto& entry) { return entry.first.ends_with(".g_idx"); });
+  });
+  EXPECT_EQ(largest_difference(with, without), 0);
+}
+
+// AutoGPTQ makes a bias for every linear: of one without a bias it is zeros, else it would be lost.
+TEST_F(Int4Folders, ABiasOfZerosChangesNothingAndAnotherIsRefused) {
+  const fs::path path = fixture("gptq");
+  edit_tensors(path, [](Tensors& tensors) {
+    ASSERT_TRUE(tensors.contains(kGateModule + ".bias")) << "the fixture has them";
+    tensors.at(kGateModule + ".bias").bytes[9] = std::byte{0x30};
+  });
+  EXPECT_THAT(load(path), AllOf(HasSubstr(kGateModule + ".bias"), HasSubstr("has no place")));
+}
+
+TEST_F(Int4Folders, BrokenTensorsAreNamedWithWhatIsExpected) {
+  const auto with = [&](const char* name, const std::function<void(Tensors&)>& change) {
+    const fs::path path = fixture(name);
+    edit_tensors(path, change);
+    std::string said = load(path);
+    fs::remove_all(path);
+    return said;
+  };
+  const auto without = [&](const char* name, const std::string& tensor) {
+    return with(name, [&](Tensors& tensors) { tensors.erase(tensor); });
+  };
+  const auto of_type = [&](const char* name, const std::string& tensor, TensorType type) {
+    return with(name, [&](Tensors& tensors) {
+      Tensor& found = tensors.at(tensor);
+      std::int64_t n = 1;
+      for (const std::int64_t dimension : found.shape) n *= dimension;
+      found = {type, found.shape,
+               std::vector<std::byte>(static_cast<std::size_t>(n) * size_bytes(type))};
+    });
+  };
+  const auto shorter = [&](const char* name, const std::string& tensor) {
+    return with(name, [&](Tensors& tensors) {
+      Tensor& found = tensors.at(tensor);
+      const auto row = found.bytes.size() / static_cast<std::size_t>(found.shape[0]);
+      --found.shape[0];
+      found.bytes.resize(found.bytes.size() - row);
+    });
+  };
+  for (const char* name : {"gptq", "awq"}) {
+    SCOPED_TRACE(name);
+    for (const char* part : {".qzeros", ".scales"}) {
+      EXPECT_THAT(without(name, kQueryModule + part),
+                  HasSubstr("no tensor " + kQueryModule + part + "; the"));
+      EXPECT_THAT(shorter(name, kQueryModule + part),
+                  AllOf(HasSubstr(kQueryModule + part + " has shape ["),
+                        HasSubstr("the config implies [")));
+    }
+    EXPECT_THAT(without(name, kQueryModule + ".qweight"),
+                HasSubstr("no tensor " + kQueryModule + ".weight"));
+    EXPECT_THAT(shorter(name, kQueryModule + ".qweight"), HasSubstr(".qweight has shape ["));
+    EXPECT_THAT(of_type(name, kQueryModule + ".qzeros", TensorType::kI64),
+                HasSubstr(kQueryModule + ".qzeros has dtype I64; supported here: I32"));
+    EXPECT_THAT(of_type(name, kQueryModule + ".scales", TensorType::kI32),
+                HasSubstr(kQueryModule + ".scales has dtype I32; supported here: F32, BF16, F16"));
+  }
+  EXPECT_THAT(shorter("gptq", kQueryModule + ".g_idx"), HasSubstr(".g_idx has shape [127]"));
+  const std::string zeros = kQueryModule + ".weight_zero_point";
+  EXPECT_THAT(without("int4_zeros", zeros),
+              HasSubstr("no tensor " + zeros + "; the config implies"));
+  EXPECT_THAT(shorter("int4_zeros", zeros), HasSubstr(zeros + " has shape [11, 3]"));
+  EXPECT_THAT(of_type("int4_zeros", zeros, TensorType::kU8), HasSubstr(zeros + " has dtype U8"));
+  EXPECT_THAT(of_type("int4_zeros", zeros, TensorType::kI8), HasSubstr("implies [96, 3]"));
+}
+
+TEST_F(Int4Folders, ScalesThatAreNoNumbersAreFoundWhereTheyLie) {
+  const fs::path path = fixture("awq");
+  const auto at = [&](std::uint16_t half) {  // group 2, output 5
+    edit_tensors(path, [&](Tensors& tensors) {
+      Tensor& scales = tensors.at(kQueryModule + ".scales");
+      std::memcpy(scales.bytes.data() + 2 * static_cast<std::size_t>(2 * scales.shape[1] + 5),
+                  &half, 2);
+    });
+  };
+  at(0x7e00);
+  expect_refused(path, kQueryModule + ".scales has a NaN at [2, 5]");
+  at(0xfc00);
+  expect_refused(path, kQueryModule + ".scales has an infinity at [2, 5]");
+  at(0);
+  EXPECT_EQ(load(path), "accepted") << "a group of zeros";
+}
+
+TEST_F(Int4Folders, SettingsWithoutAProductAreRefusedByName) {
+  EXPECT_THAT(load_with("gptq", "bits", 3),
+              HasSubstr("quantization_config.bits is 3; supported: 4"));
+  EXPECT_THAT(load_with("gptq", "bits", nullptr), HasSubstr("bits is missing"));
+  EXPECT_THAT(load_with("gptq", "group_size", 48),
+              HasSubstr("group_size is 48; supported: 32, 64"));
+  EXPECT_THAT(load_with("gptq", "group_size", "all"), HasSubstr("group_size must be a whole"));
+  EXPECT_THAT(load_with("gptq", "group_size", -1),
+              AllOf(HasSubstr("qzeros has shape [2, 16]"), HasSubstr("implies [1, 16]")));
+  EXPECT_THAT(load_with("gptq", "checkpoint_format", "marlin"),
+              HasSubstr("checkpoint_format is \"marlin\"; supported: gptq, gptq_v2"));
+  EXPECT_THAT(load_with("gptq", "is_marlin_format", true), HasSubstr("is_marlin_format is true"));
+  EXPECT_THAT(load_with("gptq", "pack_dtype", "int16"), HasSubstr("pack_dtype is \"int16\""));
+  EXPECT_THAT(load_with("gptq", "sym", 1), HasSubstr("sym must be true or false"));
+  EXPECT_THAT(load_with("gptq", "dynamic", Json{{"+:.*down.*", {{"bits", 8}}}}),
+              HasSubstr("dynamic gives \"+:.*down.*\" settings of its own"));
+  EXPECT_EQ(load_with("gptq", "dynamic", Json{{"-:lm_head", Json::object()}}), "accepted");
+  EXPECT_EQ(load_with("gptq", "format", "gptq"), "accepted");
+  EXPECT_THAT(load_with("awq", "version", "gemv"),
+              HasSubstr("version is \"gemv\"; supported: gemm"));
+  EXPECT_EQ(load_with("awq", "version", "GEMM"), "accepted");
+  EXPECT_THAT(load_with("awq", "zero_point", false), HasSubstr("zero_point is false"));
+  EXPECT_THAT(load_with("awq", "bits", 8), HasSubstr("bits is 8"));
+  EXPECT_THAT(load_with("awq", "quant_method", "bitsandbytes"),
+              HasSubstr("supported: compressed-tensors with weights of 8 or 4 bits, gptq and awq"));
+  EXPECT_THAT(load_with("awq", "quant_method", "compressed-tensors"), HasSubstr("no tensor"));
+}
+
+// What stays in 16 bits is quantised on request, with zero points as its neighbours have.
+TEST_F(Int4Folders, ModulesThatWereLeftAloneLoadAsTheyAre) {
+  const fs::path path = fixture("awq");
+  edit_tensors(path, [](Tensors& tensors) {
+    const std::int64_t n_in = tensors.at(kGateModule + ".qweight").shape[0],
+                       n_out = tensors.at(kGateModule + ".scales").shape[1];
+    for (const char* part : {".qweight", ".qzeros", ".scales"}) tensors.erase(kGateModule + part);
+    const std::vector<std::uint16_t> halves(static_cast<std::size_t>(n_out * n_in), 0x2c00);
+    tensors[kGateModule + ".weight"] = {TensorType::kF16, {n_out, n_in}, as_bytes(halves)};
+  });
+  EXPECT_THAT(load(path), AllOf(HasSubstr("mlp.gate_proj is stored as float16"),
+                                HasSubstr("mlp.up_proj as int4")));
+  EXPECT_EQ(load_model(path, *backend_, {.dtype = WeightDType::kI4})->config().weight_types,
+            "int4z/32 14, int8 1");
+  EXPECT_EQ(load(path, WeightDType::kBf16), "accepted");
+}
+
+TEST_F(Int4Folders, TheEstimateCountsZeroPoints) {
+  const ModelInfo zeros = inspect_model(fixture("int4_zeros")),
+                  symmetric = inspect_model(fixture("int4_group"));
+  std::uint64_t n_groups = 0;  // of the linears of llama3 in groups of 32
+  for (const auto& [n_out, n_in] : {std::pair{96u, 96u},
+                                    {48u, 96u},
+                                    {48u, 96u},
+                                    {96u, 96u},
+                                    {224u, 96u},
+                                    {224u, 96u},
+                                    {96u, 224u}})
+    n_groups += 2u * n_out * n_in / 32u;
+  EXPECT_EQ(estimate_memory(zeros, {}).weight_bytes - estimate_memory(symmetric, {}).weight_bytes,
+            n_groups);
+}
+
+}  // namespace
+}  // namespace foretoken
