@@ -37,7 +37,8 @@ bool is_stored_quantised(const ModelConfig& config,
     return types.in_8_bits &&
            checkpoint.at(tensor.name).info->type == tensor_type(*types.in_8_bits);
   if (is_transposed(types.int4_layout))
-    return checkpoint.contains(beside_weight(tensor.name, kCodeWords));
+    return checkpoint.contains(beside_weight(tensor.name, kCodeWords)) ||
+           checkpoint.contains(beside_weight(tensor.name, kScales));
   if (!checkpoint.contains(packed_name(tensor.name))) return false;
   return stored_as(checkpoint, tensor).dtype == DType::kI4 ? types.int4_group != 0
                                                            : types.in_8_bits == DType::kI8;

@@ -248,7 +248,7 @@ TEST_F(Int4Folders, BrokenTensorsAreNamedWithWhatIsExpected) {
                         HasSubstr("the config implies [")));
     }
     EXPECT_THAT(without(name, kQueryModule + ".qweight"),
-                HasSubstr("no tensor " + kQueryModule + ".weight"));
+                HasSubstr("no tensor " + kQueryModule + ".qweight; the"));
     EXPECT_THAT(shorter(name, kQueryModule + ".qweight"), HasSubstr(".qweight has shape ["));
     EXPECT_THAT(of_type(name, kQueryModule + ".qzeros", TensorType::kI64),
                 HasSubstr(kQueryModule + ".qzeros has dtype I64; supported here: I32"));
