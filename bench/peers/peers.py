@@ -75,11 +75,17 @@ class Foretoken:
     def verb(self, *words):
         return subprocess.run([str(self.programs / "foretoken"), *words], capture_output=True, text=True, timeout=ANSWER_S)
 
+    @staticmethod
+    def stored(folder, weights):
+        """The folder that has these weights in this type already, if there is one beside."""
+        quantised = folder.with_name(f"{folder.name}.{weights}")
+        return quantised if quantised.exists() else folder
+
     def start(self, model, weights, other_keys=None):
         self.folder = tempfile.mkdtemp(prefix="foretoken-peers-")
         endpoint = f"tcp://127.0.0.1:{free_port()}"
         # A prompt that was there before must cost what it costs, and others may use the memory, too.
-        keys = {"bus.client": endpoint, "bus.runtime_dir": self.folder, "edge.port": 0, "model.target": model.folder,
+        keys = {"bus.client": endpoint, "bus.runtime_dir": self.folder, "edge.port": 0, "model.target": self.stored(model.folder, weights),
                 "model.draft": model.draft or "", "model.dtype": weights, "model.max_model_len": model.context,
                 "target.threads": self.threads, "kv_cache.prefix_cache": "false", "kv_cache.memory": f"{model.context + 256} tokens",
                 "draft.memory": f"{model.context + 256} tokens", "model.generation_config": "none", **(other_keys or {})}
@@ -106,13 +112,16 @@ class Foretoken:
 
     def rows(self, model, weights, ids, counts):
         """Of the products alone: a service has no door for a pass of its own."""
-        done = self.verb("bench", "micro", "--json", "--quiet", "--rounds", "3", "--model", str(model.folder), "--threads",
+        done = self.verb("bench", "micro", "--json", "--quiet", "--rounds", "3", "--model", str(self.stored(model.folder, weights)), "--threads",
                          str(self.threads), "--contexts", "512")
         if done.returncode != 0:
             raise PeerError(f"foretoken bench micro: {done.stderr.strip()}")
         report = json.loads(done.stdout)
+        stored = json.loads((self.stored(model.folder, weights) / "config.json").read_text()).get("quantization_config")
+        group = stored["config_groups"]["group_0"]["weights"]["group_size"] if stored else 32
+        wanted = f"int4/{group}" if weights == "int4" else weights
         for one in report["dtypes"]:
-            if one["dtype"].split("/")[0] == weights:
+            if one["dtype"] == wanted:
                 single_ms = one["rows"][0]["ms"] / one["rows"][0]["ratio"]
                 return {1: single_ms} | {row["n_rows"]: row["ms"] for row in one["rows"]}
         raise PeerError(f"foretoken bench micro has no {weights}")

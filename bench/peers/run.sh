@@ -164,7 +164,9 @@ for model in $(each "$models"); do
         fail "SmolLM2 cannot be had; leave it out with --models" ;;
     1b)
       made "$folder/target" "$programs/foretoken" model init-random "$folder/target.part" --shape 1b --dtype bfloat16 \
-        --tokenizer models/demo-target --positions 16384 >/dev/null ;;
+        --tokenizer models/demo-target --positions 16384 >/dev/null
+      made "$folder/target.int4" "$programs/foretoken" model quantize "$folder/target" "$folder/target.int4.part" --to int4 \
+        --group 128 --down-proj --no-compare >/dev/null ;;
   esac
   if [ -n "$quantizer" ]; then
     gguf "$model" target

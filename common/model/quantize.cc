@@ -59,12 +59,12 @@ Json quantization_of(const ModelConfig& config, const QuantizeOptions& options) 
   if (!options.with_lm_head) ignore.emplace_back("lm_head");
   if (options.to != DType::kI4)
     return quantization_json(std::array{QuantisedModules{options.to, 0, {"Linear"}}}, ignore);
-  std::vector<std::string> in_8_bits{"re:.*[.]mlp[.]down_proj$"};
+  std::vector<std::string> in_8_bits;
+  if (!options.with_down_projections) in_8_bits.emplace_back("re:.*[.]mlp[.]down_proj$");
   if (options.with_lm_head) in_8_bits.emplace_back("lm_head");
-  return quantization_json(
-      std::array{QuantisedModules{DType::kI4, group_of(config, options), {"Linear"}},
-                 QuantisedModules{DType::kI8, 0, in_8_bits}},
-      ignore);
+  std::vector modules{QuantisedModules{DType::kI4, group_of(config, options), {"Linear"}}};
+  if (!in_8_bits.empty()) modules.push_back({DType::kI8, 0, in_8_bits});
+  return quantization_json(modules, ignore);
 }
 
 void write_config(const fs::path& source,
@@ -186,7 +186,9 @@ Writer::Writer(const fs::path& source, const fs::path& folder, const QuantizeOpt
 }
 
 DType Writer::stored_in(std::string_view linear) const {
-  return options_.to != DType::kI4 || is_held_in_int4(linear) ? options_.to : DType::kI8;
+  const bool in_4_bits =
+      is_held_in_int4(linear) || (options_.with_down_projections && linear != names::kHead);
+  return options_.to != DType::kI4 || in_4_bits ? options_.to : DType::kI8;
 }
 
 QuantizeResult Writer::write() {

@@ -223,7 +223,10 @@ constexpr TileFunction tile_of() {
     return grouped_tile<Dot, kRows, kPrefetch, kKPerStep>;
 }
 
-void scale_outputs(const float* scales, const float* bias, std::int32_t n_rows, float* c) {
+[[maybe_unused]] void scale_outputs(const float* scales,
+                                    const float* bias,
+                                    std::int32_t n_rows,
+                                    float* c) {
   constexpr int kLanes = 16;
   for (std::int32_t r = 0; r < n_rows; ++r)
     for (int i = 0; i < kPanel; i += kLanes, c += kLanes) {

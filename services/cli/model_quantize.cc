@@ -40,7 +40,11 @@ QuantizeOptions quantize_options(const ModelOptions& m) {
   QuantizeOptions quantize{.to = m.to == "int8"   ? DType::kI8
                                  : m.to == "int4" ? DType::kI4
                                                   : DType::kF8E4M3,
+                           .with_down_projections = m.down_proj,
                            .with_lm_head = m.lm_head};
+  if (m.down_proj && quantize.to != DType::kI4)
+    throw FatalError(ErrorCode::kConfig,
+                     "--down-proj is of int4; " + m.to + " takes the down projections anyway");
   if (m.group.empty()) return quantize;
   if (quantize.to != DType::kI4)
     throw FatalError(ErrorCode::kConfig,

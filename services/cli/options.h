@@ -123,12 +123,13 @@ struct ModelOptions {
   std::string shape = "tiny";
   int layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn = 0, vocab = 0, positions = 0;
   std::string dtype = "float32";
-  std::string tokenizer;  // init-random: folder whose tokenizer files are copied
-  std::string to;         // quantize: "int8", "int4" or "fp8"
-  std::string group;      // quantize, with int4: "32", "64", "128"; empty: by the model's size
-  bool lm_head = false;   // quantize: the head too
-  bool compare = true;    // quantize: both folders' logits
-  std::string text;       // quantize, compare: file whose text they read
+  std::string tokenizer;   // init-random: folder whose tokenizer files are copied
+  std::string to;          // quantize: "int8", "int4" or "fp8"
+  std::string group;       // quantize, with int4: "32", "64", "128"; empty: by the model's size
+  bool lm_head = false;    // quantize: the head too
+  bool down_proj = false;  // quantize to int4: the down projections in four bits too
+  bool compare = true;     // quantize: both folders' logits
+  std::string text;        // quantize, compare: file whose text they read
 };
 
 // Looks at a system that are repeated.

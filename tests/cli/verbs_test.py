@@ -154,7 +154,14 @@ class Verbs(unittest.TestCase):
         self.assertLess(sum(f.stat().st_size for f in out.glob("*.safetensors")),
                         0.45 * sum(f.stat().st_size for f in model.glob("*.safetensors")))
         self.assertEqual(0, run("model", "check", str(out)).returncode)
-        for flags, code, sentence in ((["--to", "int4", "--group", "48"], 2, "128"), (["--to", "int8", "--group", "64"], 2, "--group is of int4")):
+        smaller = self.folder / "smaller"
+        done = run("model", "quantize", str(model), str(smaller), "--to", "int4", "--down-proj", "--no-compare")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertNotIn("in int8", done.stdout)
+        self.assertEqual(["group_0"], list(json.loads((smaller / "config.json").read_text())["quantization_config"]["config_groups"]))
+        self.assertEqual(0, run("model", "check", str(smaller)).returncode)
+        for flags, code, sentence in ((["--to", "int4", "--group", "48"], 2, "128"), (["--to", "int8", "--group", "64"], 2, "--group is of int4"),
+                                      (["--to", "int8", "--down-proj"], 2, "--down-proj is of int4")):
             done = run("model", "quantize", str(model), str(self.folder / "x"), *flags)
             self.assertEqual((code, ""), (done.returncode, done.stdout))
             self.assertIn(sentence, done.stderr)

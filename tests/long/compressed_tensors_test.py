@@ -74,6 +74,9 @@ class CompressedTensors(unittest.TestCase):
     def test_four_bits_of_the_demo_model_in_larger_groups(self):
         self.assertEqual({4: 60, 8: 10}, self.check(ROOT / "models/demo-target", "--to", "int4", "--group", "64"))
 
+    def test_four_bits_alone(self):
+        self.assertEqual({4: 14}, self.check(ROOT / "tests/fixtures/models/llama3", "--to", "int4", "--down-proj"))
+
     def test_eight_bits(self):
         for to in ("int8", "fp8"):
             with self.subTest(to):
