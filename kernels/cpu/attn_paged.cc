@@ -7,7 +7,10 @@
 namespace foretoken::cpu {
 namespace {
 
-constexpr std::int32_t kChunkRows = 32;  // rows of a prefill that share one walk over the keys
+// Rows of a prefill that share one walk over the keys: more of them turn and widen the keys less
+// often, fewer leave each member something to do.
+constexpr std::int32_t kMostChunkRows = 64, kLeastChunkRows = 16;
+constexpr int kItemsOfMember = 4;
 
 // The rows [begin, end) of one sequence.
 struct RowChunk {
@@ -16,11 +19,19 @@ struct RowChunk {
   std::int32_t end = 0;
 };
 
-std::vector<RowChunk> cut_rows(const AttnPagedArgs& args) {
+std::int32_t chunk_rows(const AttnPagedArgs& args, int n_members) {
+  const std::int64_t n_rows = args.row_begin[args.n_sequences] - args.row_begin[0];
+  const std::int64_t wanted = std::int64_t{kItemsOfMember} * n_members;
+  std::int32_t rows = kMostChunkRows;
+  while (rows > kLeastChunkRows && n_rows / rows * args.kv.geometry.n_kv_heads < wanted) rows /= 2;
+  return rows;
+}
+
+std::vector<RowChunk> cut_rows(const AttnPagedArgs& args, std::int32_t most) {
   std::vector<RowChunk> chunks;
   for (std::int32_t s = 0; s < args.n_sequences; ++s)
-    for (std::int32_t r = args.row_begin[s]; r < args.row_begin[s + 1]; r += kChunkRows)
-      chunks.push_back({s, r, std::min(r + kChunkRows, args.row_begin[s + 1])});
+    for (std::int32_t r = args.row_begin[s]; r < args.row_begin[s + 1]; r += most)
+      chunks.push_back({s, r, std::min(r + most, args.row_begin[s + 1])});
   return chunks;
 }
 
@@ -32,9 +43,10 @@ void CpuBackend::attn_paged_now(const AttnPagedArgs& args) {
   contract::check_contents(args);
   const KvGeometry& g = args.kv.geometry;
   const std::int32_t group = args.n_heads / g.n_kv_heads;
-  const std::vector<RowChunk> chunks = cut_rows(args);
+  const std::int32_t most_rows = chunk_rows(args, team_.size());
+  const std::vector<RowChunk> chunks = cut_rows(args, most_rows);
   matmul_space_.reserve_members(team_.size(),
-                                attention_scratch_floats(kChunkRows, group, g.head_dim));
+                                attention_scratch_floats(most_rows, group, g.head_dim));
   const std::int64_t n_items = static_cast<std::int64_t>(chunks.size()) * g.n_kv_heads;
   std::atomic<std::int64_t> next{n_items};
   team_.run([&](int member) {
