@@ -149,7 +149,8 @@ class Stack {
           {std::int64_t{shape_.n_hidden}, n_query()},
           {std::int64_t{shape_.n_ffn}, std::int64_t{shape_.n_hidden}},
           {std::int64_t{shape_.n_hidden}, std::int64_t{shape_.n_ffn}}}) {
-      most_bytes = std::max(most_bytes, n_out * row_bytes(type_.dtype, n_in, type_.group));
+      most_bytes =
+          std::max(most_bytes, n_out * row_bytes(type_.dtype, n_in, type_.group, type_.zeros));
       most_outs = std::max(most_outs, n_out);
     }
     raw_.resize(static_cast<std::size_t>(most_bytes));

@@ -41,9 +41,8 @@ constexpr std::int64_t held_int4_group(std::int64_t stored) { return stored < 12
 
 // A row as the kernels take it. Returns the row's scale, a power of two that puts the groups' into
 // the range of float16, to which they are rounded (those of eleven bits or fewer are not changed,
-// if they are not 2^24 times smaller than the largest). to: [row_bytes(DType::kI4, codes.size(),
-// group, zeros)].
-// zeros: one for each group, or empty for a row without zero points.
+// if they are not 2^24 times smaller than the largest). zeros: one for each group, or empty for a
+// row without zero points. to: [row_bytes(DType::kI4, codes.size(), group, zeros)].
 float write_int4_row(std::span<const std::uint8_t> codes,
                      std::span<const float> scales,
                      std::span<const std::uint8_t> zeros,

@@ -20,8 +20,8 @@ class Reader {
                      file_ + ": quantization_config." + key + " " + sentence);
   }
   [[noreturn]] void malformed(const std::string& key, const std::string& sentence) const {
-    throw FatalError(ErrorCode::kMalformed,
-                     file_ + ": quantization_config." + key + " " + sentence);
+    throw FatalError(ErrorCode::kMalformed, file_ + ": quantization_config" +
+                                                (key.empty() ? "" : ".") + key + " " + sentence);
   }
   // A member that is there and not null.
   static const Json* find(const Json& object, const char* key) {
@@ -207,7 +207,10 @@ QuantisedTypes gptq_types(const Json& value, const Reader& reader) {
     reader.refuse("is_marlin_format", "is true; supported: false");
   if (const std::string pack = reader.text(value, "", "pack_dtype", "int32"); pack != "int32")
     reader.refuse("pack_dtype", "is \"" + pack.substr(0, 40) + "\"; supported: int32");
-  if (const Json* dynamic = Reader::find(value, "dynamic"); dynamic && dynamic->is_object())
+  const Json* dynamic = Reader::find(value, "dynamic");
+  if (dynamic && *dynamic != false && !dynamic->is_object())
+    reader.malformed("dynamic", "must be an object");
+  if (dynamic && dynamic->is_object())
     for (const auto& [pattern, settings] : dynamic->items())
       if (!pattern.starts_with("-:"))
         reader.refuse("dynamic",

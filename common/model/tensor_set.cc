@@ -266,7 +266,8 @@ StoredTensor stored_as(const Checkpoint& checkpoint, const std::string& name, st
             .group_of = if_there(beside_weight(name, kGroupOf))};
   const Checkpoint::Tensor words = checkpoint.at(packed_name(name));
   // Of at most four elements a row is one word either way.
-  const bool is_int4 = n_in > 4 && words.info->shape.back() == (n_in + 7) / 8;
+  const auto& shape = words.info->shape;
+  const bool is_int4 = n_in > 4 && shape.size() == 2 && shape[1] == (n_in + 7) / 8;
   return {.tensor = words,
           .dtype = is_int4 ? DType::kI4 : DType::kI8,
           .packed = true,

@@ -76,11 +76,9 @@ std::string CpuBackend::description() const {
 // A member that is interrupted for moments holds up the many short ops of a pass of few rows, and
 // may still be worth half of the time of a long one.
 TeamSize& CpuBackend::team_size(std::int32_t n_rows) {
-  constexpr std::int32_t kLongPass = 64;  // rows
-  return team_sizes_[n_rows >= kLongPass ? 1 : 0];
+  return team_sizes_[n_rows > kManyRows ? 1 : 0];
 }
 
-// A pass without logits has no lm_head(): it is not counted.
 void CpuBackend::begin_pass(std::int32_t n_rows) {
   if (team_.capacity() == 1) return;
   pass_rows_ = n_rows;

@@ -28,8 +28,9 @@ void bind_to_core(int member) {
 }  // namespace
 
 Team::Team(int n_threads, bool pin)
-    : n_members_(n_threads), n_active_(n_threads), n_after_(n_threads), returning_(n_threads) {
+    : n_members_(n_threads), n_active_(n_threads), n_after_(n_threads) {
   FORETOKEN_CHECK(n_threads >= 1, "a team has at least its caller");
+  returning_.set(static_cast<std::uint32_t>(n_threads));
   threads_.reserve(static_cast<std::size_t>(n_threads - 1));
   for (int member = 1; member < n_threads; ++member) {
     threads_.emplace_back([this, member, pin] {
@@ -49,14 +50,15 @@ Team::~Team() {
 void Team::set_size(int n) {
   FORETOKEN_CHECK(n >= 1 && n <= n_members_, "a run has at least the caller");
   const int before = n_active_;
+  if (n == before) return;
   n_after_ = n;
-  returning_.store(n, std::memory_order_seq_cst);
+  returning_.set(static_cast<std::uint32_t>(n));
   if (n < before) run([](int) {});  // the others leave at its end
   if (n > before) {
-    returning_.notify_all();
-    for (int here = n_returned_.load(); here < n - before; here = n_returned_.load())
-      n_returned_.wait(here);
-    n_returned_.store(0);
+    const auto wanted = static_cast<std::uint32_t>(n - before);
+    for (auto here = n_returned_.load(); here < wanted; here = n_returned_.load())
+      n_returned_.wait_while(here);
+    n_returned_.set(0);
   }
   n_active_ = n;
 }
@@ -82,11 +84,11 @@ void Team::worker(int member) {
     const bool leaves = member >= n_after_;  // the caller may set it again after the join
     barrier();
     if (!leaves) continue;
-    for (int size = returning_.load(); member >= size; size = returning_.load())
-      returning_.wait(size);
+    for (auto size = returning_.load(); static_cast<std::uint32_t>(member) >= size;
+         size = returning_.load())
+      returning_.wait_while(size);
     round = round_.load();  // nothing runs until all have come back
-    n_returned_.fetch_add(1);
-    n_returned_.notify_all();
+    n_returned_.add_one();
   }
 }
 

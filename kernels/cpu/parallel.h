@@ -71,8 +71,8 @@ class Team {
   int n_after_;                 // the size after this run: who is beyond it leaves at its end
   alignas(64) WaitWord round_;  // raised by run(); workers wait on it
   // Those who are left out wait on it instead, so that runs do not wake them.
-  alignas(64) std::atomic<int> returning_;             // members below it come back
-  std::atomic<int> n_returned_{0};                     // of those that set_size() waits for
+  alignas(64) WaitWord returning_;                     // members below it come back
+  WaitWord n_returned_;                                // of those that set_size() waits for
   alignas(64) std::atomic<std::uint32_t> arrived_{0};  // members at the current barrier
   alignas(64) WaitWord phase_;                         // raised by the last to arrive
   std::vector<std::thread> threads_;

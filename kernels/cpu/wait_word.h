@@ -28,7 +28,12 @@ class WaitWord {
     // With release alone the processor may read the number of sleepers before the value is written,
     // find none, and return: a thread that read the old value just before then never wakes.
     value_.store(value, std::memory_order_seq_cst);
-    if (n_sleepers_.load(std::memory_order_seq_cst) != 0) wake_all();
+    wake_sleepers();
+  }
+  // The same, for several that raise it.
+  void add_one() {
+    value_.fetch_add(1, std::memory_order_seq_cst);
+    wake_sleepers();
   }
 
   // Returns when the value is no longer `old`, which may be at once. Everything written before
@@ -56,7 +61,8 @@ class WaitWord {
   void sleep_while(std::uint32_t old) {
     ::syscall(SYS_futex, address(), FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);
   }
-  void wake_all() {
+  void wake_sleepers() {
+    if (n_sleepers_.load(std::memory_order_seq_cst) == 0) return;
     ::syscall(SYS_futex, address(), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
   }
   std::uint32_t* address() { return reinterpret_cast<std::uint32_t*>(&value_); }

@@ -75,7 +75,10 @@ void Backend::gate_up_swiglu(const GateUpSwigluArgs& args) {
 
 void Backend::lm_head(const LmHeadArgs& args) {
   contract::check(args);
-  if (args.n_rows > 0) do_lm_head(args);
+  if (args.n_rows > 0)
+    do_lm_head(args);
+  else
+    do_end_pass();
 }
 
 void Backend::choose(const ChooseArgs& args) {

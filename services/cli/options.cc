@@ -584,9 +584,9 @@ class Parser {
                      "int4: weights that share a scale; default: 32, in models of more than 1e9 "
                      "parameters 128")
         ->check(one_of({"32", "64", "128"}));
-    quantize->add_flag("--down-proj", m.down_proj,
-                       "int4: the down projections in four bits too, not in eight; a fifth fewer "
-                       "bytes, and more is lost");
+    quantize->add_flag(
+        "--down-proj", m.down_proj,
+        "int4: the down projections in four bits too, not in eight: smaller, and more is lost");
     quantize->add_flag("--lm-head", m.lm_head,
                        "an untied head too; other engines expect it in 16 bits");
     quantize->add_option("--text", m.text,

@@ -594,6 +594,9 @@ void Request::on_done(wire::Done done, TimePoint now, Actions& out) {
     out.push_back(ToWorker{*target_, id_, wire::Close{.reason = CloseReason::kMigrated}});
     return target_retry_.suspect_loss(now, rules.silence);
   }
+  if (done.reason == FinishReason::kDeadline && done.n_generated == 0 &&
+      !answer_.has_something_for_client())
+    return end_late(now, out);
   const bool is_whole = done.reason == FinishReason::kStop || done.reason == FinishReason::kLength;
   if (is_whole && !answer_.has_all_of_prompt() && done.prompt_logprobs_until < answer_.n_prompt())
     return fail(Error{ErrorCode::kUnsupportedParameter,

@@ -252,6 +252,7 @@ void TargetService::repeat_from(RequestId id, Answer& answer, const wire::Open& 
     router().send(id, wire::Opened{});
   }
   answer.n_told = static_cast<std::uint32_t>(answer.n_output());
+  answer.told = bus().now();
   if (answer.end) router().send(id, *answer.end);
 }
 
@@ -318,6 +319,8 @@ bool TargetService::has_to_stay() const {
 // The goodbye moves whatever is unfinished to another target, so it is said while there is still
 // time for it.
 void TargetService::leave() {
+  // Another target need not compute what was held back.
+  for (auto& [id, answer] : answers_) tell_tokens(id, answer, bus().now());
   if (!answers_.empty()) forget_all("stopping");
   engine_.begin_drain();
 }

@@ -84,6 +84,22 @@ TEST_P(GateUpSwiglu, GivesTheSameBitsTwice) {
         run(backend(3), backend(3).pack(sources, Stacking::kGateUp), hidden, norm), once));
 }
 
+// Of many rows two threads share the panels of a gate.
+TEST_P(GateUpSwiglu, ThreadsShareAPanelWithoutATrace) {
+  for (const WeightType& type : weight_types()) {
+    SCOPED_TRACE(name_of(type));
+    const std::int32_t n_rows = 131, n_in = 290;
+    const Weights gate(rng, type, 200, n_in), up(rng, type, 200, n_in);
+    const LinearSource sources[] = {gate.source(), up.source()};
+    const std::vector<float> hidden = random_floats(rng, n_rows * n_in),
+                             norm = random_floats(rng, n_in);
+    const auto alone = run(backend(1), backend(1).pack(sources, Stacking::kGateUp), hidden, norm);
+    for (const int t : {2, 3})
+      EXPECT_TRUE(same_bits(
+          run(backend(t), backend(t).pack(sources, Stacking::kGateUp), hidden, norm), alone));
+  }
+}
+
 TEST_P(GateUpSwiglu, RowDoesNotDependOnItsNeighbours) {
   for (const WeightType& type : weight_types()) {
     const std::int32_t n_rows = 64, n_in = 290;

@@ -297,6 +297,7 @@ TEST_F(Int4Folders, SettingsWithoutAProductAreRefusedByName) {
   EXPECT_THAT(load_with("gptq", "sym", 1), HasSubstr("sym must be true or false"));
   EXPECT_THAT(load_with("gptq", "dynamic", Json{{"+:.*down.*", {{"bits", 8}}}}),
               HasSubstr("dynamic gives \"+:.*down.*\" settings of its own"));
+  EXPECT_THAT(load_with("gptq", "dynamic", "some"), HasSubstr("dynamic must be an object"));
   EXPECT_EQ(load_with("gptq", "dynamic", Json{{"-:lm_head", Json::object()}}), "accepted");
   EXPECT_EQ(load_with("gptq", "format", "gptq"), "accepted");
   EXPECT_THAT(load_with("awq", "version", "gemv"),

@@ -381,6 +381,18 @@ TEST_F(RequestTableTest, ATargetTellsSeldomOfAnAnswerThatNobodyReadsBeforeItsEnd
   EXPECT_EQ(0u, interval_us(with_stop, 3)) << "what follows a stop string is decoded in vain";
 }
 
+TEST_F(RequestTableTest, ATargetThatIsLateWithoutATokenLeavesAnError) {
+  auto request = ask();
+  request.timeout_ms = 300;
+  run_to_target(request);
+  now += milliseconds(300);
+  hear(kTarget, wire::Done{.reason = FinishReason::kDeadline});
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("deadline_exceeded", errors[0].error.code);
+  EXPECT_EQ(0u, table.size());
+}
+
 TEST_F(RequestTableTest, GapsAreCountedOfStreamsAlone) {
   run_to_target();
   tokens(3, {20});

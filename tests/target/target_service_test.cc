@@ -141,7 +141,7 @@ TEST_F(TargetServiceTest, TokensComeTogetherWhereTheRouterWantsThemSeldom) {
 }
 
 TEST_F(TargetServiceTest, AnOpenThatIsRepeatedBringsTheTokensThatWereHeldBack) {
-  wire::Open asked = open(400);
+  wire::Open asked = open(30);
   asked.tokens_interval_us = 1'000'000;
   hear(asked);
   turn(10);
@@ -154,10 +154,52 @@ TEST_F(TargetServiceTest, AnOpenThatIsRepeatedBringsTheTokensThatWereHeldBack) {
   ASSERT_EQ(1u, held_back.size());
   EXPECT_EQ(4u, held_back[0].position);
   EXPECT_EQ(9u, held_back[0].ids.size());
-  turn(10);
+  turn(40);
+  const auto rest = bus.take<wire::Tokens>();
+  ASSERT_EQ(1u, rest.size()) << "with the end";
+  EXPECT_EQ(13u, rest[0].position) << "nothing is told twice";
+  EXPECT_EQ(20u, rest[0].ids.size());
+}
+
+TEST_F(TargetServiceTest, NothingThatWasHeldBackComesAfterAClose) {
+  wire::Open asked = open(400);
+  asked.tokens_interval_us = 5'000;
+  hear(asked);
+  turn(3);
+  bus.take<wire::Tokens>();
   hear(wire::Close{.reason = CloseReason::kCancelled});
-  turn(2);
-  EXPECT_TRUE(bus.take<wire::Tokens>().empty()) << "nothing is told twice, nor after CLOSE";
+  turn(20);
+  EXPECT_TRUE(bus.take<wire::Tokens>().empty());
+  EXPECT_EQ(1u, bus.take<wire::Done>().size());
+}
+
+TEST_F(TargetServiceTest, ATargetThatLeavesTellsWhatItHeldBack) {
+  wire::Open asked = open(400);
+  asked.tokens_interval_us = 1'000'000;
+  hear(asked);
+  turn(10);
+  bus.take<wire::Tokens>();
+  service.drain(bus.now() + milliseconds(505));
+  turn(10);
+  EXPECT_FALSE(bus.take<wire::Tokens>().empty()) << "half a second before the time is over";
+}
+
+// The first ones of the message have their place in the answer, not in what this target chose.
+TEST_F(TargetServiceTest, HeldBackTokensOfAResumedAnswerHaveTheirLogProbabilities) {
+  wire::Open asked = open(12, {8, 9});
+  asked.params.n_logprobs = 2;
+  asked.tokens_interval_us = 4'000;
+  hear(asked);
+  turn(40);
+  const auto tokens = bus.take<wire::Tokens>();
+  ASSERT_GE(tokens.size(), 3u);
+  Position next = 5;
+  for (const wire::Tokens& part : tokens) {
+    EXPECT_EQ(next, part.position);
+    EXPECT_EQ(part.ids.size(), part.logprobs.size());
+    next += static_cast<Position>(part.ids.size());
+  }
+  EXPECT_EQ(15u, next);
 }
 
 TEST_F(TargetServiceTest, ADeadlineBringsWhatThereIs) {
