@@ -143,8 +143,8 @@ struct Open {
     v(14, "prompt_logprobs_from", m.prompt_logprobs_from,
       "with params.prompt_logprobs: the sender has those of the prompt before this position", 2);
     v(15, "tokens_interval_us", m.tokens_interval_us,
-      "tokens of a pass that ends within this time of the last Tokens may come with those of a "
-      "later pass, at the latest with the end; 0 = each pass is told at once",
+      "least time between two Tokens: passes that end sooner send theirs with a later one, or with "
+      "Done; 0 = every pass sends its tokens",
       5);
   }
 };

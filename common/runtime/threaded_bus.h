@@ -92,7 +92,7 @@ class ThreadedBus final : public Bus {
   void report_lost();
   void beat();
   void observe(const Delivery& delivery);
-  void deliver(Delivery delivery);  // wake_work_thread() tells of it
+  void deliver(Delivery delivery);  // wake_work_thread() comes after it
   void wake_work_thread();
   bool must_hold_clients();
   bool may_read() const { return inbox_.size() < queue_capacity_; }

@@ -110,12 +110,8 @@ void kept_int4_tile(const TileArgs& args) {
     const std::byte* groups = reinterpret_cast<const std::byte*>(args.groups);
     const std::byte* scales = w;
     float* c = args.c + column * Dot::kOutputs;
-    typename Dot::Chain chain[kRows][kColumns];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 8
-      for (int b = 0; b < kColumns; ++b)
-        chain[r][b] = args.first ? Simd::zero() : Simd::load(c + r * kPanel + b * Dot::kOutputs);
+    Chains<Dot, kRows, kColumns> chain;
+    load_chains<Dot>(chain, args.first ? nullptr : c);
     for (std::int64_t step = 0; step < args.n_steps; step += kUnitSteps) {
       if (step * kInt4StepValues % kGroup == 0) {
         scales = w;
@@ -161,11 +157,7 @@ void kept_int4_tile(const TileArgs& args) {
           chain[r][b] = Dot::add_scaled(chain[r][b], acc[r][b], s[b], group(r)->scale);
       groups += sizeof(RowGroup);
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 8
-      for (int b = 0; b < kColumns; ++b)
-        Simd::store(c + r * kPanel + b * Dot::kOutputs, chain[r][b]);
+    store_chains<Dot>(chain, c);
   }
 }
 

@@ -169,6 +169,27 @@ void grouped_tile(const TileArgs& given) {
   }
 }
 
+template <class Dot, int kRows, int kColumns>
+using Chains = typename Dot::Chain[kRows][kColumns];
+
+// c: the first of their columns in a panel; null: they start from zero.
+template <class Dot, int kRows, int kColumns>
+FT_INLINE void load_chains(typename Dot::Chain (&chain)[kRows][kColumns], const float* c) {
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+    for (int b = 0; b < kColumns; ++b)
+      chain[r][b] = c == nullptr ? Simd::zero() : Simd::load(c + r * kPanel + b * Dot::kOutputs);
+}
+
+template <class Dot, int kRows, int kColumns>
+FT_INLINE void store_chains(const typename Dot::Chain (&chain)[kRows][kColumns], float* c) {
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+    for (int b = 0; b < kColumns; ++b) Simd::store(c + r * kPanel + b * Dot::kOutputs, chain[r][b]);
+}
+
 // As grouped_tile, with the chains of fewer columns in registers beside the sums of a group: stores
 // of 64 bytes take two cycles each on some processors, and 24 of them after each group a fifth of
 // the tile. Where tiles share a panel, which is near then; one that reads its panel from memory
@@ -182,12 +203,8 @@ void kept_tile(const TileArgs& args) {
     turn.a = args.a;
     const std::byte* groups = reinterpret_cast<const std::byte*>(args.groups);
     float* c = args.c + column * Dot::kOutputs;
-    typename Dot::Chain chain[kRows][kColumns];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 8
-      for (int b = 0; b < kColumns; ++b)
-        chain[r][b] = args.first ? Simd::zero() : Simd::load(c + r * kPanel + b * Dot::kOutputs);
+    Chains<Dot, kRows, kColumns> chain;
+    load_chains<Dot>(chain, args.first ? nullptr : c);
     for (std::int64_t step = 0; step < args.n_steps;
          step += kGroupSteps, groups += sizeof(RowGroup)) {
       const auto group = [&](int r) {
@@ -205,11 +222,7 @@ void kept_tile(const TileArgs& args) {
         for (int b = 0; b < kColumns; ++b)
           chain[r][b] = Dot::add_scaled(chain[r][b], acc[r][b], group(r)->scale);
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 8
-      for (int b = 0; b < kColumns; ++b)
-        Simd::store(c + r * kPanel + b * Dot::kOutputs, chain[r][b]);
+    store_chains<Dot>(chain, c);
   }
 }
 

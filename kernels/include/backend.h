@@ -142,7 +142,7 @@ class Backend {
   virtual void do_matmul_residual(const MatmulResidualArgs& args) = 0;
   virtual void do_gate_up_swiglu(const GateUpSwigluArgs& args) = 0;
   virtual void do_lm_head(const LmHeadArgs& args) = 0;
-  virtual void do_end_pass() {}  // of one without logits
+  virtual void do_end_pass() {}  // instead of do_lm_head(), where a pass has no logits
   virtual void do_choose(const ChooseArgs& args) = 0;
   virtual void do_accept(const AcceptArgs& args) = 0;
   virtual void do_advance(const AdvanceArgs& args) = 0;

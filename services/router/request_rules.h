@@ -28,8 +28,8 @@ struct RequestRules {
   Duration encode_patience = std::chrono::seconds(4);
   Duration stats_patience =
       std::chrono::milliseconds(250);  // after a stop string: for the target's last counts
-  // Of an answer that nobody reads before its end, a target tells no more often. Far below the
-  // silence after which it is asked again.
+  // Least time between two TOKENS of an answer that is not streamed. Far below the silence after
+  // which a target is asked again.
   Duration unstreamed_interval = std::chrono::milliseconds(50);
   Duration deadline_grace =
       std::chrono::milliseconds(500);  // the target ends a late request itself; then we do

@@ -198,7 +198,7 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
                 .with_logprobs = open.params.n_logprobs >= 0,
                 .first_logprob = n_resumed,
                 .interval = std::chrono::microseconds(open.tokens_interval_us),
-                .n_told = n_resumed};
+                .n_sent = n_resumed};
   requests_.emplace(answer.seq, id);
   answers_.emplace(id, std::move(answer));
   router().send(id, wire::Opened{.n_waiting = engine_.snapshot().n_waiting});
@@ -251,8 +251,8 @@ void TargetService::repeat_from(RequestId id, Answer& answer, const wire::Open& 
   } else if (!owes_prompt) {
     router().send(id, wire::Opened{});
   }
-  answer.n_told = static_cast<std::uint32_t>(answer.n_output());
-  answer.told = bus().now();
+  answer.n_sent = static_cast<std::uint32_t>(answer.n_output());
+  answer.sent_at = bus().now();
   if (answer.end) router().send(id, *answer.end);
 }
 
@@ -320,7 +320,7 @@ bool TargetService::has_to_stay() const {
 // time for it.
 void TargetService::leave() {
   // Another target need not compute what was held back.
-  for (auto& [id, answer] : answers_) tell_tokens(id, answer, bus().now());
+  for (auto& [id, answer] : answers_) send_new_tokens(id, answer, bus().now());
   if (!answers_.empty()) forget_all("stopping");
   engine_.begin_drain();
 }
@@ -418,16 +418,16 @@ void TargetService::add_tokens(const TokensEvent& event, TimePoint now) {
   answer.guessed.insert(answer.guessed.end(), tokens.accepted.begin(), tokens.accepted.end());
   answer.guessed.resize(tokens.position + tokens.ids.size() - answer.n_prompt, 0);
   answer.logprobs.insert(answer.logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
-  if (now >= answer.told + answer.interval) tell_tokens(it->second, answer, now);
+  if (now >= answer.sent_at + answer.interval) send_new_tokens(it->second, answer, now);
 }
 
-// Those that the router has not been told of, if it still wants any.
-void TargetService::tell_tokens(RequestId id, Answer& answer, TimePoint now) {
+// The tokens that were not sent yet; none after a CLOSE.
+void TargetService::send_new_tokens(RequestId id, Answer& answer, TimePoint now) {
   const auto n = static_cast<std::uint32_t>(answer.n_output());
-  if (answer.closing || answer.n_told >= n) return;
-  send_tokens(id, answer, answer.n_told, answer.with_logprobs);
-  answer.n_told = n;
-  answer.told = now;
+  if (answer.closing || answer.n_sent >= n) return;
+  send_tokens(id, answer, answer.n_sent, answer.with_logprobs);
+  answer.n_sent = n;
+  answer.sent_at = now;
 }
 
 void TargetService::end(SeqId seq, wire::Message message, TimePoint now) {
@@ -438,7 +438,7 @@ void TargetService::end(SeqId seq, wire::Message message, TimePoint now) {
   if (auto* done = std::get_if<wire::Done>(&message);
       done != nullptr && answer.params.n_prompt_logprobs >= 0)
     done->prompt_logprobs_until = answer.prompt_logprobs_until();
-  tell_tokens(id, answer, now);
+  send_new_tokens(id, answer, now);
   router().send(id, message);
   if (answer.closing) {
     answers_.erase(id);

@@ -69,10 +69,10 @@ class TargetService final : public WorkerService {
     std::optional<TimePoint> first_token = {};
     TimePoint last_token{};
     std::uint32_t n_later = 0;  // tokens after those of the first pass
-    // What the router has been told.
+    // What was sent to the router.
     Duration interval{};               // at least so long between two Tokens
-    std::uint32_t n_told = 0;          // tokens of the answer, resumed ones included
-    TimePoint told{};                  // when the last of them were sent
+    std::uint32_t n_sent = 0;          // tokens of the answer, resumed ones included
+    TimePoint sent_at{};               // when the last of them were sent
     bool closing = false;              // the router wants nothing but the end
     std::optional<wire::Message> end;  // Done or Failed, once it has ended
     TimePoint ended{};
@@ -108,7 +108,7 @@ class TargetService final : public WorkerService {
   void step(Duration waited);
   void send_prompt(const TokensEvent& event);
   void add_tokens(const TokensEvent& event, TimePoint now);
-  void tell_tokens(RequestId id, Answer& answer, TimePoint now);
+  void send_new_tokens(RequestId id, Answer& answer, TimePoint now);
   void done(const DoneEvent& event, TimePoint now);
   void end(SeqId seq, wire::Message message, TimePoint now);
   void forget_all(const std::string& why);

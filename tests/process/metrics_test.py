@@ -154,7 +154,7 @@ class MetricsOfASystem(unittest.TestCase):
         self.assertEqual(sum(s["num_spec_steps"] for s in spec), self.of("spec_decode_num_drafts_total"))
         self.assertEqual(sum(s["num_accepted_draft_tokens"] for s in spec), self.of("spec_decode_num_accepted_tokens_total"))
         self.assertEqual(sum(s["num_draft_tokens"] for s in spec), self.of("spec_decode_num_draft_tokens_total"))
-        # Of streams alone: of other answers a target tells seldom. A request's first tokens begin no interval; what one round commits together arrives together.
+        # Of streamed answers alone: tokens of others come in batches. A request's first tokens begin no interval; what one round commits together arrives together.
         self.assertLessEqual(self.of("inter_token_latency_seconds_count"), REQUESTS * (TOKENS - 1))
         self.assertGreaterEqual(self.of("inter_token_latency_seconds_count"), REQUESTS)
 

@@ -366,7 +366,7 @@ TEST_F(RequestTableTest, WhatARequestTookIsCountedForItsModel) {
   EXPECT_EQ((std::array<std::uint64_t, 4>{0, 1, 0, 0}), tally.n_ended);
 }
 
-TEST_F(RequestTableTest, ATargetTellsSeldomOfAnAnswerThatNobodyReadsBeforeItsEnd) {
+TEST_F(RequestTableTest, TokensOfAnAnswerThatIsNotStreamedAreWantedSeldom) {
   const auto interval_us = [&](wire::ClientRequest request, std::uint64_t id) {
     submit(std::move(request), RequestId{7, id});
     hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}}, RequestId{7, id});

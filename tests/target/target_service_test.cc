@@ -157,7 +157,7 @@ TEST_F(TargetServiceTest, AnOpenThatIsRepeatedBringsTheTokensThatWereHeldBack) {
   turn(40);
   const auto rest = bus.take<wire::Tokens>();
   ASSERT_EQ(1u, rest.size()) << "with the end";
-  EXPECT_EQ(13u, rest[0].position) << "nothing is told twice";
+  EXPECT_EQ(13u, rest[0].position) << "no token is sent twice";
   EXPECT_EQ(20u, rest[0].ids.size());
 }
 
@@ -173,7 +173,7 @@ TEST_F(TargetServiceTest, NothingThatWasHeldBackComesAfterAClose) {
   EXPECT_EQ(1u, bus.take<wire::Done>().size());
 }
 
-TEST_F(TargetServiceTest, ATargetThatLeavesTellsWhatItHeldBack) {
+TEST_F(TargetServiceTest, ATargetThatLeavesSendsWhatItHeldBack) {
   wire::Open asked = open(400);
   asked.tokens_interval_us = 1'000'000;
   hear(asked);
