@@ -55,7 +55,8 @@ class Shape:
 
 SHAPES = {shape.name: shape for shape in (
     Shape("demo", 128, draft=True, stream_guesses=(4, 8), stream_source="draft"), Shape("smollm2", 96, stream_guesses=(4,)),
-    Shape("1b", 24, n_plain_prompts=3, speaks=False, stream_requests=4))}
+    Shape("1b", 24, n_plain_prompts=3, speaks=False, stream_requests=4),
+    Shape("1b-forced", 64, n_plain_prompts=3, draft=True, speaks=False, stream_requests=4))}
 
 
 class Prompts:

@@ -6,7 +6,7 @@ usage() {
   cat <<'TXT'
 Usage: bench/peers/run.sh [OPTION VALUE]...
   --peers LIST      of foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm (default: all)
-  --models LIST     of demo,smollm2,1b (default: all)
+  --models LIST     of demo,smollm2,1b,1b-forced (default: all)
   --weights LIST    of bfloat16,int8,int4 (default: all); the others' are bf16, Q8_0 and Q4_0
   --cells LIST      of plain,draft,lookup,prefill,rows,memory,streams,load (default: all)
   --prompts N       prompts of each cell (default: 5)
@@ -27,7 +27,7 @@ TXT
 
 command="bench/peers/run.sh $*"
 cd "$(dirname "$0")/../.."
-peers=foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm models=demo,smollm2,1b weights=bfloat16,int8,int4
+peers=foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm models=demo,smollm2,1b,1b-forced weights=bfloat16,int8,int4
 cells=plain,draft,lookup,prefill,rows,memory,streams,load prompts=5 wait=0 threads=$(nproc)
 programs=build/release/bin work=build/peers out='' measure=1 fixed=''
 while [ $# -gt 0 ]; do
@@ -65,7 +65,7 @@ only() {
   done
 }
 only "$peers" foretoken,llama.cpp,ik_llama.cpp,transformers,openvino,vllm --peers
-only "$models" demo,smollm2,1b --models
+only "$models" demo,smollm2,1b,1b-forced --models
 only "$weights" bfloat16,int8,int4 --weights
 only "$cells" plain,draft,lookup,prefill,rows,memory,streams,load --cells
 case "$prompts$threads$wait" in *[!0-9]*) fail "--prompts, --threads and --wait are whole numbers" 2 ;; esac
@@ -152,6 +152,21 @@ gguf() {
   done
 }
 
+random_1b() {
+  "$programs/foretoken" model init-random "$1" --shape 1b --dtype bfloat16 --tokenizer models/demo-target --positions 16384 >/dev/null
+}
+
+# forced_pair FOLDER: target and draft, the draft right about four tokens of five.
+forced_pair() {
+  if [ -e "$1/draft" ]; then return; fi
+  step "write $model/target and draft"
+  rm -rf "$1/target" "$1/draft.part"
+  random_1b "$1/target" &&
+    "$programs/foretoken" model init-random "$1/draft.part" --layers 2 --hidden 256 --heads 4 --kv-heads 2 --ffn 1024 --vocab 4096 \
+      --dtype bfloat16 --tokenizer models/demo-target --positions 16384 >/dev/null &&
+    "$work/env/bin/python" "$here/forced.py" "$1/target" "$1/draft.part" 0.8 && mv "$1/draft.part" "$1/draft"
+}
+
 for model in $(each "$models"); do
   folder=$work/models/$model
   mkdir -p "$folder"
@@ -162,9 +177,8 @@ for model in $(each "$models"); do
     smollm2)
       "$work/env/bin/python" tests/real/smollm2.py "$folder/target" >/dev/null ||
         fail "SmolLM2 cannot be had; leave it out with --models" ;;
-    1b)
-      made "$folder/target" "$programs/foretoken" model init-random "$folder/target.part" --shape 1b --dtype bfloat16 \
-        --tokenizer models/demo-target --positions 16384 >/dev/null
+    1b|1b-forced)
+      if [ "$model" = 1b ]; then made "$folder/target" random_1b "$folder/target.part"; else forced_pair "$folder"; fi
       made "$folder/target.int4" "$programs/foretoken" model quantize "$folder/target" "$folder/target.int4.part" --to int4 \
         --group 128 --down-proj --no-compare >/dev/null ;;
   esac
