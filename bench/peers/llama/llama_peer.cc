@@ -9,11 +9,14 @@
 //   {"do": "generate", "ids": [..], "n": 128, "k": 0, "source": "draft" or "lookup"}
 //   {"do": "rows", "ids": [..], "rows": [1, 2, 5], "repeats": 5}        one pass of so many rows
 //   behind ids
+//   {"do": "compare", "ids": [..]}            the logits of the target beside those of the draft,
+//   which is the same model in more bits
 //
 //   llama_peer quantize IN OUT f16|q8_0|q4_0 THREADS
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -91,6 +94,25 @@ class Model {
   // the likeliest.
   Tokens run(std::span<const llama_token> tokens, size_t n_choices) {
     Tokens choices;
+    each_row(tokens, n_choices, [&](const float* logits) {
+      choices.push_back(
+          static_cast<llama_token>(std::max_element(logits, logits + n_vocab_) - logits));
+    });
+    return choices;
+  }
+
+  // The same; the last n_rows rows of logits, one behind the other.
+  std::vector<float> logits_of(std::span<const llama_token> tokens, size_t n_rows) {
+    std::vector<float> all;
+    each_row(tokens, n_rows,
+             [&](const float* logits) { all.insert(all.end(), logits, logits + n_vocab_); });
+    return all;
+  }
+  size_t n_vocab() const { return static_cast<size_t>(n_vocab_); }
+
+ private:
+  template <typename Use>  // (const float* logits), of the last n_rows tokens
+  void each_row(std::span<const llama_token> tokens, size_t n_rows, const Use& use) {
     for (size_t begin = 0; begin < tokens.size(); begin += kBatchTokens) {
       const size_t count = std::min<size_t>(kBatchTokens, tokens.size() - begin);
       batch_.n_tokens = static_cast<int>(count);
@@ -99,21 +121,17 @@ class Model {
         batch_.pos[i] = static_cast<llama_pos>(size_ + i);
         batch_.n_seq_id[i] = 1;
         batch_.seq_id[i][0] = 0;
-        batch_.logits[i] = begin + i + n_choices >= tokens.size();
+        batch_.logits[i] = begin + i + n_rows >= tokens.size();
       }
       if (llama_decode(context_, batch_) != 0) throw std::runtime_error("llama_decode failed");
       size_ += count;
-      for (size_t i = 0; i < count; ++i)
-        if (batch_.logits[i]) choices.push_back(likeliest(static_cast<int>(i)));
+      for (size_t i = 0; i < count; ++i) {
+        if (!batch_.logits[i]) continue;
+        const float* logits = llama_get_logits_ith(context_, static_cast<int>(i));
+        if (!logits) throw std::runtime_error("no logits");
+        use(logits);
+      }
     }
-    return choices;
-  }
-
- private:
-  llama_token likeliest(int row) {
-    const float* logits = llama_get_logits_ith(context_, row);
-    if (!logits) throw std::runtime_error("no logits");
-    return static_cast<llama_token>(std::max_element(logits, logits + n_vocab_) - logits);
   }
 
   llama_model* model_;
@@ -151,6 +169,7 @@ class Peer {
     if (what == "load") return load(request);
     if (what == "generate") return generate(request);
     if (what == "rows") return rows(request);
+    if (what == "compare") return compare(request);
     throw std::runtime_error("unknown request " + what);
   }
 
@@ -217,6 +236,34 @@ class Peer {
       milliseconds[std::to_string(n_rows)] = read[1 + (read.size() - 1) / 2];
     }
     return {{"ms", milliseconds}};
+  }
+
+  // KL divergence of the target's law from the draft's, mean over positions, in nats; and where
+  // both hold the same token for the likeliest.
+  Json compare(const Json& request) {
+    const Tokens ids = request.at("ids");
+    const size_t n_vocab = target_->n_vocab();
+    const std::vector<float> ours = target_->logits_of(ids, ids.size()),
+                             reference = draft_->logits_of(ids, ids.size());
+    double sum = 0;
+    size_t n_same = 0;
+    for (size_t at = 0; at < reference.size(); at += n_vocab) {
+      const std::span<const float> p(&reference[at], n_vocab), q(&ours[at], n_vocab);
+      const double log_p = log_sum_exp(p), log_q = log_sum_exp(q);
+      for (size_t i = 0; i < n_vocab; ++i)
+        sum += std::exp(p[i] - log_p) * ((p[i] - log_p) - (q[i] - log_q));
+      n_same += std::ranges::max_element(p) - p.begin() == std::ranges::max_element(q) - q.begin();
+    }
+    return {{"positions", ids.size()},
+            {"same_top", n_same},
+            {"kl", sum / static_cast<double>(ids.size())}};
+  }
+
+  static double log_sum_exp(std::span<const float> logits) {
+    const double most = *std::ranges::max_element(logits);
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(logit - most);
+    return most + std::log(sum);
   }
 
   std::unique_ptr<Model> target_, draft_;
