@@ -425,7 +425,15 @@ ModelConfig read_model_config(const std::filesystem::path& folder) {
   std::string generation;
   if (std::filesystem::exists(generation_path, error))
     generation = value_or_throw(read_text_file(generation_path, kMaxConfigBytes));
-  return parse_model_config(config, generation, folder.string());
+  ModelConfig parsed = parse_model_config(config, generation, folder.string());
+  for (const SeparateQuantizationFile& file : kSeparateQuantizationFiles)
+    if (const auto path = folder / file.name;
+        !parsed.quantized.any() && std::filesystem::exists(path, error)) {
+      const std::string text = value_or_throw(read_text_file(path, kMaxConfigBytes));
+      const Json object = parse_object(text, path.string());
+      parsed.quantized = parse_separate_quantization(file, object, path.string()).linears;
+    }
+  return parsed;
 }
 
 }  // namespace foretoken

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/base/result.h"
@@ -13,15 +14,15 @@ namespace {
 
 class Reader {
  public:
-  explicit Reader(const std::string& file) : file_(file) {}
+  // owner: the member of the file's object whose members are read, "" for the object itself.
+  explicit Reader(const std::string& file, const std::string& owner = "quantization_config")
+      : file_(file), owner_(owner) {}
 
   [[noreturn]] void refuse(const std::string& key, const std::string& sentence) const {
-    throw FatalError(ErrorCode::kUnsupportedModel,
-                     file_ + ": quantization_config." + key + " " + sentence);
+    throw FatalError(ErrorCode::kUnsupportedModel, file_ + ": " + name_of(key) + " " + sentence);
   }
   [[noreturn]] void malformed(const std::string& key, const std::string& sentence) const {
-    throw FatalError(ErrorCode::kMalformed, file_ + ": quantization_config" +
-                                                (key.empty() ? "" : ".") + key + " " + sentence);
+    throw FatalError(ErrorCode::kMalformed, file_ + ": " + name_of(key) + " " + sentence);
   }
   // A member that is there and not null.
   static const Json* find(const Json& object, const char* key) {
@@ -45,7 +46,13 @@ class Reader {
   }
 
  private:
+  std::string name_of(const std::string& key) const {
+    if (owner_.empty()) return key.empty() ? "the whole" : key;
+    return key.empty() ? owner_ : owner_ + "." + key;
+  }
+
   const std::string& file_;
+  std::string owner_;
 };
 
 std::string shown(const Json& value) { return to_text(value).substr(0, 60); }
@@ -235,10 +242,7 @@ QuantisedTypes awq_types(const Json& value, const Reader& reader) {
           .int4_layout = Int4Layout::kAwq};
 }
 
-}  // namespace
-
-Quantization parse_quantization(const Json& value, const std::string& file) {
-  const Reader reader(file);
+Quantization parse_with(const Json& value, const Reader& reader) {
   if (!value.is_object()) reader.malformed("", "must be an object");
   const std::string method = reader.text(value, "", "quant_method", "compressed-tensors");
   if (method == "gptq") return {.linears = gptq_types(value, reader)};
@@ -270,6 +274,28 @@ Quantization parse_quantization(const Json& value, const std::string& file) {
                     "is \"" + kind.substr(0, 40) + "\"; supported: dense");
   }
   return {.linears = groups_of(value, reader), .kv = kv_scheme_of(value, reader)};
+}
+
+// AutoAWQ's own names beside those that config.json has.
+Json with_common_names(Json value, const char* method) {
+  for (const auto& [own, common] : {std::pair{"w_bit", "bits"}, {"q_group_size", "group_size"}})
+    if (value.contains(own)) value[common] = value[own];
+  if (!value.contains("quant_method")) value["quant_method"] = method;
+  return value;
+}
+
+}  // namespace
+
+Quantization parse_quantization(const Json& value, const std::string& file) {
+  return parse_with(value, Reader(file));
+}
+
+Quantization parse_separate_quantization(const SeparateQuantizationFile& file,
+                                         const Json& value,
+                                         const std::string& path) {
+  const Reader reader(path, "");
+  if (!value.is_object()) reader.malformed("", "must be an object");
+  return parse_with(with_common_names(value, file.method), reader);
 }
 
 Json quantization_json(std::span<const QuantisedModules> modules,

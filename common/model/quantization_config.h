@@ -2,6 +2,7 @@
 // AutoAWQ write it, and written in the form of the first.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -24,6 +25,21 @@ struct Quantization {
 // and V are kept is the operator's choice: a scheme only says what the scales are for. Which
 // linears a group means is not read: the tensors say in what they are stored.
 Quantization parse_quantization(const Json& value, const std::string& file);
+
+// Files of their own beside config.json in which older writers keep the same, under names that
+// differ in part; read where config.json says nothing.
+struct SeparateQuantizationFile {
+  const char* name = nullptr;
+  const char* method = nullptr;  // quant_method, where the file has none
+};
+inline constexpr std::array kSeparateQuantizationFiles{
+    SeparateQuantizationFile{"quantize_config.json", "gptq"},  // AutoGPTQ
+    SeparateQuantizationFile{"quant_config.json", "awq"}};     // AutoAWQ
+
+// The same of such a file, whose content is `value`; errors name `path`.
+Quantization parse_separate_quantization(const SeparateQuantizationFile& file,
+                                         const Json& value,
+                                         const std::string& path);
 
 // Modules that are stored alike, as quantization_json takes them.
 struct QuantisedModules {

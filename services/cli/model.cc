@@ -25,6 +25,22 @@ std::string as_size(std::uint64_t bytes) {
   return text;
 }
 
+// How a folder's quantised linears are stored; "" where none are.
+std::string quantised_as(const QuantisedTypes& types) {
+  std::string text;
+  if (types.int4_group != 0) {
+    text = types.int4_group == kWholeRow ? "int4, a scale for each row"
+                                         : "int4 in groups of " + std::to_string(types.int4_group);
+    if (types.int4_zeros != Int4Zeros::kEight) text += " with zero points";
+    if (types.int4_layout == Int4Layout::kAwq) text += " (awq)";
+    if (types.int4_layout == Int4Layout::kGptq || types.int4_layout == Int4Layout::kGptqV2)
+      text += " (gptq)";
+  }
+  if (types.in_8_bits)
+    text += (text.empty() ? "" : ", ") + std::string(dtype_name(*types.in_8_bits));
+  return text;
+}
+
 OrderedJson info_json(const std::string& folder,
                       const ModelInfo& info,
                       const MemoryEstimate& memory) {
@@ -38,6 +54,7 @@ OrderedJson info_json(const std::string& folder,
           {"tensors", info.n_tensors},
           {"file_bytes", info.file_bytes},
           {"dtype", dtype_name(c.checkpoint_dtype)},
+          {"quantised", quantised_as(c.quantized)},
           {"layers", c.n_layers},
           {"hidden", c.n_hidden},
           {"heads", c.n_heads},
@@ -113,8 +130,10 @@ int run_model_info(const CliOptions& options) {
             << "  " << family_name(c.family) << " (" << c.architecture << "), "
             << std::floor(static_cast<double>(info.n_parameters) / 1e5) / 10 << " M parameters, "
             << dtype_name(c.checkpoint_dtype) << ", " << as_size(info.file_bytes) << " in "
-            << info.n_files << " files\n"
-            << "  " << c.n_layers << " layers, hidden " << c.n_hidden << ", " << c.n_heads
+            << info.n_files << " files\n";
+  if (const std::string quantised = quantised_as(c.quantized); !quantised.empty())
+    std::cout << "  quantised linears: " << quantised << "\n";
+  std::cout << "  " << c.n_layers << " layers, hidden " << c.n_hidden << ", " << c.n_heads
             << " heads (" << c.n_kv_heads << " KV) of " << c.head_dim << ", ffn " << c.n_ffn
             << ", vocabulary " << c.vocab_size << (c.tie_word_embeddings ? ", tied" : "") << "\n"
             << "  context " << context_length(c)

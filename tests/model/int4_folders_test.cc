@@ -8,6 +8,9 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "common/base/json.h"
 #include "common/base/result.h"
@@ -279,6 +282,39 @@ TEST_F(Int4Folders, ScalesThatAreNoNumbersAreFoundWhereTheyLie) {
   expect_refused(path, kQueryModule + ".scales has an infinity at [2, 5]");
   at(0);
   EXPECT_EQ(load(path), "accepted") << "a group of zeros";
+}
+
+// AutoGPTQ and AutoAWQ wrote no quantization_config at first.
+TEST_F(Int4Folders, SettingsInAFileOfTheirOwnAreThoseOfTheConfig) {
+  struct Case {
+    const char *name, *file;
+    std::map<std::string, std::string> own_names;
+  };
+  const Case cases[] = {
+      {"gptq", "quantize_config.json", {}},
+      {"awq", "quant_config.json", {{"bits", "w_bit"}, {"group_size", "q_group_size"}}}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const fs::path with = fixture(c.name), apart = folder_ / "apart";
+    fs::copy(with, apart);
+    Json settings;
+    edit_config(apart, [&](Json& config) { settings = std::exchange(config, nullptr); });
+    EXPECT_THAT(load(apart), HasSubstr("no tensor"));
+    settings.erase("quant_method");
+    for (const auto& [common, own] : c.own_names) {
+      settings[own] = settings[common];
+      settings.erase(common);
+    }
+    const auto write = [&] { std::ofstream(apart / c.file) << to_text(settings); };
+    write();
+    EXPECT_EQ(largest_difference(with, apart), 0);
+    settings[c.own_names.empty() ? "group_size" : c.own_names.at("group_size")] = 48;
+    write();
+    EXPECT_THAT(load(apart), HasSubstr(std::string(c.file) + ": group_size is 48; supported"));
+    std::ofstream(apart / c.file) << "[]";
+    EXPECT_THAT(load(apart), HasSubstr(std::string(c.file) + ": must be a JSON object"));
+    fs::remove_all(apart);
+  }
 }
 
 TEST_F(Int4Folders, SettingsWithoutAProductAreRefusedByName) {
