@@ -486,11 +486,11 @@ void TargetEngine::note_round(Sequence& sequence,
                               TimePoint now) {
   sequence.n_verified = static_cast<std::uint32_t>(sequence.path.size());
   sequence.n_accepted = n_accepted;
+  length_.observe_round(store_.score(sequence.id, sequence.n_tokens() - n_delivered));
   output_.n_verified += sequence.n_verified;
   if (sequence.n_verified > 0) {
     const std::uint32_t n_kept = std::min(n_accepted, n_delivered);
     output_.n_accepted += n_kept;
-    length_.observe_round(sequence.path, n_accepted);
     sequence.accepted_ewma += (static_cast<float>(n_accepted) - sequence.accepted_ewma) / 8;
     sequence.stats.spec.record_round(sequence.path, n_kept);
     sequence.stats.record_length(sequence.n_verified, n_kept);

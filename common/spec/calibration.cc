@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace foretoken {
 namespace {
@@ -12,9 +13,8 @@ constexpr double kOneSided90 = 1.2816;  // standard deviations below the mean th
 constexpr double kLeastOfMean = 0.35;
 constexpr double kPriorWeight = 6;       // observations that a prior is worth
 constexpr double kFade = 1 - 1.0 / 256;  // per observation: about the last 256 count
-constexpr double kIdleFade =
-    1 - 1.0 / 512;                  // per round of the same proposer, for what it did not try
-constexpr double kSurprise = 0.25;  // what a success in a trial leaves of older counts
+// Of a depth, per round of the same proposer.
+constexpr double kDepthFade = 1 - 1.0 / 256;
 
 }  // namespace
 
@@ -38,24 +38,18 @@ double Calibration::acceptance(const PathToken& token, std::uint32_t depth) cons
   return std::clamp(cautious, kLeastOfMean * mean, 1.0);
 }
 
-void Calibration::observe(std::span<const PathToken> verified,
-                          std::uint32_t n_accepted,
-                          RoundKind kind) {
-  if (verified.empty()) return;
-  for (Confidence& confidence : cells_[static_cast<std::size_t>(verified[0].source)]) {
-    confidence.all.fade(kIdleFade);
-    for (Cell& cell : confidence.at_depth) cell.fade(kIdleFade);
-  }
-  // Tokens after the first that fell were never compared on their own merits.
-  const std::size_t n_judged = std::min<std::size_t>(verified.size(), std::size_t{n_accepted} + 1);
-  for (std::size_t i = 0; i < n_judged; ++i) {
-    const bool stood = i < n_accepted;
-    Confidence& known =
-        cells_[static_cast<std::size_t>(verified[i].source)][confidence_class(verified[i])];
-    for (Cell* cell : {&known.all, &known.at_depth[depth_class(static_cast<std::uint32_t>(i))]}) {
-      cell->fade(stood && kind == RoundKind::kTrial ? kSurprise : kFade);
+void Calibration::observe(std::span<const ScoredToken> scored) {
+  std::array<bool, kProposerKinds> has_faded{};
+  for (const ScoredToken& each : scored) {
+    const auto source = static_cast<std::size_t>(each.token.source);
+    if (!std::exchange(has_faded[source], true))
+      for (Confidence& confidence : cells_[source])
+        for (Cell& cell : confidence.at_depth) cell.fade(kDepthFade);
+    Confidence& known = cells_[source][confidence_class(each.token)];
+    for (Cell* cell : {&known.all, &known.at_depth[depth_class(each.depth)]}) {
+      cell->fade(kFade);
       cell->n_tried += 1;
-      cell->n_accepted += stood ? 1 : 0;
+      cell->n_accepted += each.stood ? 1 : 0;
     }
   }
 }

@@ -1,7 +1,8 @@
 // What a confidence is worth: how often tokens of a proposer, of a confidence, at a depth in the
-// round were accepted. Starts from the proposer's own word, ends with what was counted. Counts
-// fade, so that it follows a text that changes; what has not been tried for long is trusted a
-// little again, and so tried again. Pure; one thread.
+// round stood. Starts from the proposer's own word, ends with what was counted, and counts what was
+// not verified too: the text that came instead tells whether it would have stood. Counts fade, so
+// that it follows a text that changes. How a depth differs from the others is forgotten sooner, as
+// a depth beyond what is verified has no outcomes. Pure; one thread.
 #pragma once
 
 #include <array>
@@ -12,18 +13,14 @@
 
 namespace foretoken {
 
-// Whether a round was chosen because it looked worth it, or to see whether things have changed.
-enum class RoundKind : std::uint8_t { kNormal, kTrial };
-
 class Calibration {
  public:
   // P(the token is accepted, given those before it were): lower end of a 90 % interval. depth 0 =
   // first of a round.
   double acceptance(const PathToken& token, std::uint32_t depth) const;
 
-  // The outcome of one round for one sequence: the first n_accepted of `verified` stood. A success
-  // in a trial makes old counts count less: things may have changed.
-  void observe(std::span<const PathToken> verified, std::uint32_t n_accepted, RoundKind kind);
+  // What became of the proposals for one sequence in one round, verified or not.
+  void observe(std::span<const ScoredToken> scored);
 
  private:
   static constexpr std::size_t kConfidences = 8;

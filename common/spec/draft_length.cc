@@ -2,25 +2,19 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace foretoken {
 namespace {
 
 constexpr std::uint32_t kProbedSequences = 2;
-constexpr std::uint32_t kMaxProbeDepth = 8;
 constexpr std::uint32_t kBudgetWhileOff = 4;
 constexpr double kBoldness = 2;
+constexpr double kCheaper = 0.8;  // of what is known, beyond the scatter of steps
 
 std::uint32_t available(const Candidate& candidate) {
   return std::min(candidate.cap, static_cast<std::uint32_t>(candidate.path.size()));
 }
-
-// One token that could be verified, and what it is worth: the probability that it will stand, times
-// the value of a token of its sequence.
-struct Item {
-  double worth = 0;
-  std::uint32_t sequence = 0;
-};
 
 // Fixed lengths under a row budget: first tokens first, so that every sequence gets some.
 std::vector<std::uint32_t> all_available(std::span<const Candidate> candidates,
@@ -39,6 +33,12 @@ std::vector<std::uint32_t> all_available(std::span<const Candidate> candidates,
   return lengths;
 }
 
+// Tokens of a step without proposals, by their value.
+double plain_yield(std::span<const Candidate> candidates) {
+  return std::accumulate(candidates.begin(), candidates.end(), 0.0,
+                         [](double sum, const Candidate& each) { return sum + each.value; });
+}
+
 bool is_empty(std::span<const std::uint32_t> lengths) {
   return std::all_of(lengths.begin(), lengths.end(), [](std::uint32_t n) { return n == 0; });
 }
@@ -48,8 +48,6 @@ bool is_empty(std::span<const std::uint32_t> lengths) {
 std::vector<std::uint32_t> DraftLength::cut(std::span<const Candidate> candidates,
                                             std::uint32_t other_rows,
                                             std::uint32_t max_drafted) {
-  round_kind_ = RoundKind::kNormal;
-  n_trial_verified_ = n_trial_accepted_ = 0;
   if (config_.mode == LengthMode::kFixed) return all_available(candidates, max_drafted);
   std::vector<std::uint32_t> lengths = best_cut(candidates, other_rows, max_drafted);
   if (!is_empty(lengths)) {
@@ -64,10 +62,10 @@ std::vector<std::uint32_t> DraftLength::cut(std::span<const Candidate> candidate
   if (!off_ && ++n_declined_ >= config_.off_after) {
     off_ = true;
     until_probe_ = std::min(pause_, config_.probe_every);
-    probe_depth_ = 1;
   }
   if (!off_ || until_probe_ > 0) return lengths;
-  round_kind_ = RoundKind::kTrial;
+  until_probe_ = pause_ = std::min(2 * pause_, config_.probe_every);
+  is_trial_ = true;
   return probe(candidates, max_drafted);
 }
 
@@ -85,23 +83,14 @@ std::vector<std::uint32_t> DraftLength::best_cut(std::span<const Candidate> cand
                                                  std::uint32_t max_drafted) const {
   std::vector<std::uint32_t> lengths(candidates.size(), 0);
   if (candidates.empty() || !cost_.knows_anything()) return lengths;
-  std::vector<Item> items;
-  for (std::uint32_t i = 0; i < candidates.size(); ++i) {
-    double survival = 1;
-    for (std::uint32_t k = 0; k < available(candidates[i]); ++k) {
-      survival *= calibration_.acceptance(candidates[i].path[k], k);
-      items.push_back({survival * candidates[i].value, i});
-    }
-  }
+  std::vector<Item> items = items_of(candidates);
   // Worth falls along a chain and the sort is stable, so any first part of the list is a prefix
   // of every chain.
   std::stable_sort(items.begin(), items.end(),
                    [](const Item& a, const Item& b) { return a.worth > b.worth; });
   if (items.size() > max_drafted) items.resize(max_drafted);
 
-  const double n_plain =
-      std::accumulate(candidates.begin(), candidates.end(), 0.0,
-                      [](double sum, const Candidate& each) { return sum + each.value; });
+  const double n_plain = plain_yield(candidates);
   const auto plain_rows = static_cast<std::uint32_t>(candidates.size()) + other_rows;
   // What longer steps cost is a guess until they were seen: go there by doubling, not by one bold
   // step.
@@ -125,30 +114,43 @@ std::vector<std::uint32_t> DraftLength::best_cut(std::span<const Candidate> cand
   return lengths;
 }
 
+std::vector<DraftLength::Item> DraftLength::items_of(std::span<const Candidate> candidates) const {
+  std::vector<Item> items;
+  for (std::uint32_t i = 0; i < candidates.size(); ++i) {
+    double survival = 1;
+    for (std::uint32_t k = 0; k < available(candidates[i]); ++k) {
+      survival *= calibration_.acceptance(candidates[i].path[k], k);
+      items.push_back({survival * candidates[i].value, i});
+    }
+  }
+  return items;
+}
+
+// A step of a few rows more, to see what these cost now: of no use where the tokens would not be
+// worth rows without a price.
 std::vector<std::uint32_t> DraftLength::probe(std::span<const Candidate> candidates,
                                               std::uint32_t max_drafted) const {
   std::vector<std::uint32_t> lengths(candidates.size(), 0);
-  std::vector<Item> firsts;
-  for (std::uint32_t i = 0; i < candidates.size(); ++i)
-    if (available(candidates[i]) > 0)
-      firsts.push_back({calibration_.acceptance(candidates[i].path[0], 0), i});
-  std::stable_sort(firsts.begin(), firsts.end(),
+  std::vector<Item> items = items_of(candidates);
+  const double n_extra = std::accumulate(items.begin(), items.end(), 0.0,
+                                         [](double sum, const Item& i) { return sum + i.worth; });
+  if (n_extra < (config_.min_gain - 1) * plain_yield(candidates)) return lengths;
+  std::stable_sort(items.begin(), items.end(),
                    [](const Item& a, const Item& b) { return a.worth > b.worth; });
-  for (std::size_t i = 0; i < firsts.size() && i < kProbedSequences; ++i) {
-    std::uint32_t& length = lengths[firsts[i].sequence];
-    length = std::min({probe_depth_, available(candidates[firsts[i].sequence]), max_drafted});
-    max_drafted -= length;
+  std::uint32_t n_left = std::min(max_drafted, kProbedSequences);
+  for (const Item& item : items) {
+    if (n_left == 0) break;
+    if (lengths[item.sequence] > 0) continue;
+    lengths[item.sequence] = 1;
+    --n_left;
   }
   return lengths;
 }
 
-void DraftLength::observe_round(std::span<const PathToken> verified, std::uint32_t n_accepted) {
-  calibration_.observe(verified, n_accepted, round_kind_);
-  n_trial_verified_ += static_cast<std::uint32_t>(verified.size());
-  n_trial_accepted_ += n_accepted;
-}
-
 void DraftLength::observe_step(std::uint32_t n_rows, std::uint32_t n_committed, Duration took) {
+  // A trial that finds rows cheaper than they were is repeated at once, until that is believed.
+  if (std::exchange(is_trial_, false) && in_seconds(took) < kCheaper * cost_.seconds(n_rows))
+    until_probe_ = 0;
   cost_.observe(n_rows, took);
   if (took > Duration::zero() && n_committed > 0) {
     const double rate = n_committed / in_seconds(took + waited_);
@@ -156,13 +158,6 @@ void DraftLength::observe_step(std::uint32_t n_rows, std::uint32_t n_committed, 
         tokens_per_second_ == 0 ? rate : tokens_per_second_ + (rate - tokens_per_second_) / 16;
   }
   waited_ = Duration::zero();
-  if (round_kind_ != RoundKind::kTrial || n_trial_verified_ == 0) return;
-  // A trial that succeeds has paid for itself, so the next may follow at once and reach further.
-  const bool succeeded = 2 * n_trial_accepted_ > n_trial_verified_;
-  probe_depth_ = succeeded ? std::min(2 * probe_depth_, kMaxProbeDepth) : 1;
-  if (!succeeded) pause_ = std::min(2 * pause_, config_.probe_every);
-  until_probe_ = succeeded ? 0 : pause_;
-  round_kind_ = RoundKind::kNormal;
 }
 
 Duration DraftLength::wait(std::span<const Expected> expected,

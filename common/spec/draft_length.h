@@ -1,7 +1,8 @@
 // How many proposed tokens are worth verifying now, for a whole batch at once, and whether waiting
 // for more pays. Uses measured step times and measured acceptance; may say 0 everywhere, and then a
-// step is the plain step. While it says 0 it tries two sequences now and then, so that it comes
-// back when the text gets easier. Pure: times come as arguments. One thread.
+// step is the plain step. While it says 0 acceptance is learnt all the same, from proposals that
+// are not verified; what longer steps cost is not, so two sequences are tried now and then, if rows
+// without a price would be worth it. Pure: times come as arguments. One thread.
 #pragma once
 
 #include <cstdint>
@@ -58,9 +59,9 @@ class DraftLength {
   // what each would bring without the other. Nothing is noted.
   std::uint32_t rows_alone(std::span<const Candidate> candidates) const;
 
-  // After the step: for every sequence that had tokens verified, what became of them; then once
-  // what the step cost and brought (all rows, prefill included).
-  void observe_round(std::span<const PathToken> verified, std::uint32_t n_accepted);
+  // After the step: for every sequence that committed tokens, what became of its proposals,
+  // verified or not; then once what the step cost and brought (all rows, prefill included).
+  void observe_round(std::span<const ScoredToken> scored) { calibration_.observe(scored); }
   void observe_step(std::uint32_t n_rows, std::uint32_t n_committed, Duration took);
   // Time the coming step was held back for proposals. It counts in what a second yields, not in
   // what a step costs.
@@ -78,11 +79,18 @@ class DraftLength {
   bool is_off() const { return off_; }
 
  private:
+  // One token that could be verified, and what it is worth: the probability that it will stand,
+  // times the value of a token of its sequence.
+  struct Item {
+    double worth = 0;
+    std::uint32_t sequence = 0;
+  };
   std::vector<std::uint32_t> best_cut(std::span<const Candidate> candidates,
                                       std::uint32_t other_rows,
                                       std::uint32_t max_drafted) const;
   std::vector<std::uint32_t> probe(std::span<const Candidate> candidates,
                                    std::uint32_t max_drafted) const;
+  std::vector<Item> items_of(std::span<const Candidate> candidates) const;
 
   static constexpr std::uint32_t kFirstPause = 4;
 
@@ -92,13 +100,10 @@ class DraftLength {
   Duration waited_{};
   double tokens_per_second_ = 0;
   bool off_ = false;
-  std::uint32_t n_declined_ = 0;               // steps in a row with proposals and none worth it
-  std::uint32_t until_probe_ = 0;              // steps, while off
-  std::uint32_t pause_ = kFirstPause;          // steps between trials now
-  std::uint32_t probe_depth_ = 1;              // doubles while trials succeed
-  RoundKind round_kind_ = RoundKind::kNormal;  // of the step under way
-  std::uint32_t n_trial_verified_ = 0;
-  std::uint32_t n_trial_accepted_ = 0;
+  std::uint32_t n_declined_ = 0;       // steps in a row with proposals and none worth it
+  std::uint32_t until_probe_ = 0;      // steps, while off
+  bool is_trial_ = false;              // the step under way
+  std::uint32_t pause_ = kFirstPause;  // steps between trials now
 };
 
 }  // namespace foretoken

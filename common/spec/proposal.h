@@ -31,4 +31,12 @@ struct PathToken {
   bool operator==(const PathToken&) const = default;
 };
 
+// What became of a proposed token whose turn came: the text went on with it, or not.
+struct ScoredToken {
+  PathToken token;
+  std::uint32_t depth = 0;  // 0: the first after the text as it was before the round
+  bool stood = false;
+  bool operator==(const ScoredToken&) const = default;
+};
+
 }  // namespace foretoken

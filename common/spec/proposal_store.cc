@@ -102,6 +102,32 @@ Insertion ProposalStore::insert(SeqId seq, const Proposal& proposal) {
   return Insertion::kInserted;
 }
 
+std::vector<ScoredToken> ProposalStore::score(SeqId seq, Position from) const {
+  const Continuations& known = find(seq);
+  std::vector<ScoredToken> scored;
+  bool goes_on = true;
+  for (Position at = from; at < known.text->size() && goes_on; ++at) {
+    goes_on = false;
+    const TokenId committed = known.text->tokens()[at];
+    for (const TreeEdge& edge : after(known, known.text->prefix(at))) {
+      if (edge.position != at) continue;
+      const bool stood = edge.token == committed;
+      goes_on = goes_on || stood;
+      scored.push_back({.token = {edge.token, edge.confidence, edge.source},
+                        .depth = at - from,
+                        .stood = stood});
+    }
+  }
+  return scored;
+}
+
+// Those that follow a prefix.
+std::span<const TreeEdge> ProposalStore::after(const Continuations& known, PrefixHash prefix) {
+  const auto by_prefix = [](const TreeEdge& edge) { return edge.prefix; };
+  const auto found = std::ranges::equal_range(known.edges, prefix, {}, by_prefix);
+  return {found.begin(), found.end()};
+}
+
 // Depth-first over the tree of edges. The best path maximises the expected number of accepted
 // tokens, a1 + a1 a2 + ... = a1 (1 + a2 (1 + ...)), which is computed from the leaves up.
 struct ProposalStore::Walk {
@@ -118,13 +144,11 @@ struct ProposalStore::Walk {
     reversed.clear();
     if (n == 0) return 0;
     double best_value = 0;
-    const TreeEdge first{prefix, 0, -1, 0, ProposerKind::kNone};
-    auto edge = std::lower_bound(known.edges.begin(), known.edges.end(), first, by_content);
     std::vector<PathToken> below;
-    for (; edge != known.edges.end() && edge->prefix == prefix; ++edge) {
-      if (edge->position != position || visits_left == 0) continue;
+    for (const TreeEdge& edge : after(known, prefix)) {
+      if (edge.position != position || visits_left == 0) continue;
       --visits_left;
-      const PathToken token{edge->token, edge->confidence, edge->source};
+      const PathToken token{edge.token, edge.confidence, edge.source};
       const double rest =
           best(prefix_hash_next(prefix, token.token), position + 1, n - 1, depth + 1, below);
       const double value = calibration.acceptance(token, depth) * (1 + rest);

@@ -37,6 +37,10 @@ class ProposalStore {
 
   Insertion insert(SeqId seq, const Proposal& proposal);
 
+  // What became of the proposals that continued the first `from` tokens of the text: each node that
+  // the text has passed, right ones and those it did not go on with, in the order of their depth.
+  std::vector<ScoredToken> score(SeqId seq, Position from) const;
+
   // The path after the committed tokens with the largest expected number of accepted ones, at most
   // n long.
   std::vector<PathToken> best_path(SeqId seq,
@@ -63,6 +67,7 @@ class ProposalStore {
   const Continuations& find(SeqId seq) const;
   Continuations& find(SeqId seq);
   bool well_formed(const Proposal& proposal) const;
+  static std::span<const TreeEdge> after(const Continuations& known, PrefixHash prefix);
   static void add_edge(Continuations& known, const TreeEdge& edge);
 
   std::int32_t vocab_size_;

@@ -207,8 +207,8 @@ Answer speculative(const Request& request,
       answer.reason = finish.on_token(token);
       if (answer.reason) break;
     }
+    length.observe_round(store.score(kSeq, n_before));
     store.drop_committed(kSeq);
-    length.observe_round(std::span(path).first(n), accepted.n_accepted);
     length.observe_step(n + 1, committed.size() - n_before,
                         std::chrono::microseconds(1000 + 10 * n));
     if (n > 0) stats.record_round(std::span(path).first(n), accepted.n_accepted);

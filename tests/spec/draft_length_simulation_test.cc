@@ -50,10 +50,20 @@ class World {
     std::uint32_t committed = 0;
     for (std::size_t i = 0; i < texts_.size(); ++i) {
       std::uint32_t accepted = 0;
-      while (accepted < lengths[i] && std::bernoulli_distribution(texts_[i].truth)(random_))
-        ++accepted;
+      bool stood = true;
+      while (accepted < lengths[i] && stood) {
+        stood = std::bernoulli_distribution(texts_[i].truth)(random_);
+        accepted += stood ? 1 : 0;
+      }
       committed += accepted + 1;
-      if (lengths[i] > 0) controller.observe_round(std::span(paths[i]).first(lengths[i]), accepted);
+      // The token that a step adds of its own is what would have come anyway: where all that was
+      // verified stood, or nothing was, it tells about the next proposal.
+      const bool next_stood = stood && std::bernoulli_distribution(texts_[i].truth)(random_);
+      std::vector<ScoredToken> scored;
+      for (std::uint32_t d = 0; d <= accepted && d < cap_; ++d)
+        scored.push_back({paths[i][d], d, d < accepted || next_stood});
+      controller.observe_round(scored);
+      n_verified += lengths[i];
     }
     const double jitter = 1 + 0.05 * (std::uniform_real_distribution<double>(-1, 1)(random_));
     const bool is_disturbed = random_() % 100 < hiccup_percent;
@@ -79,6 +89,7 @@ class World {
   DraftLength controller{DraftLengthConfig{}};
   std::uint32_t hiccup_percent = 0;  // steps in which another process has the cores
   std::vector<std::uint32_t> lengths;
+  std::uint64_t n_verified = 0;
   double tokens = 0;
   double seconds = 0;
 
@@ -148,37 +159,46 @@ TEST(DraftLengthSimulation, LearnsThatADraftIsBetterOrWorseThanItSays) {
   EXPECT_GE(boasting.gain(2000), 0.97);
 }
 
-// It looks every 64 steps, 0.4 s here, and a look fails with probability 0.2: two in a row, and so
-// more than a second, in one of twenty-five.
-TEST(DraftLengthSimulation, MostlyComesBackWithinASecondOfTheTextGettingEasier) {
-  int n_late = 0;
+// It spends no row on finding out: while off, what was proposed is compared with what came.
+TEST(DraftLengthSimulation, ComesBackWithinASecondOfTheTextGettingEasier) {
   for (std::uint32_t seed = 1; seed <= 25; ++seed) {
     World world(std::vector<Text>(1, {0.0, honest(0.8)}), flat, seed);
-    while (world.seconds < 10) world.step();
+    while (world.seconds < 5) world.step();
     EXPECT_TRUE(world.controller.is_off());
+    const std::uint64_t n_before = world.n_verified;
+    while (world.seconds < 10) world.step();
+    EXPECT_EQ(world.n_verified, n_before) << "no row is spent on a source that is always wrong";
     world.set_truth(0.8);
     const double recovered = world.seconds;
     while (world.controller.is_off() && world.seconds < recovered + 5) world.step();
-    EXPECT_LT(world.seconds - recovered, 3.0) << "seed " << seed;
-    n_late += world.seconds - recovered > 1.0;
+    EXPECT_LT(world.seconds - recovered, 1.0) << "seed " << seed;
     world.gain(300);
     EXPECT_GE(world.gain(2000), kClose * best_fixed_gain(0.8, 1, flat, 16)) << "seed " << seed;
   }
-  EXPECT_LE(n_late, 3);
 }
 
-// A preempted step says nothing about its length.
+// A preempted step says nothing about its length. One that is met as the first of its kind may be
+// believed for a while: about one run of a hundred stays below 0.9, so it is the mean that counts.
 TEST(DraftLengthSimulation, KeepsItsGainWhereStepsAreDisturbed) {
+  constexpr int kSeeds = 20;
   for (const std::uint32_t percent : {1u, 3u})
     for (const double a : {0.6, 0.8, 0.9})
-      for (const std::uint32_t batch : {1u, 8u})
-        for (const std::uint32_t seed : {1u, 2u, 3u, 4u, 5u}) {
-          World world(std::vector<Text>(batch, {a, honest(a)}), flat, seed, 4);
+      for (const std::uint32_t batch : {1u, 8u}) {
+        double mean = 0, worst = 9;
+        for (int seed = 1; seed <= kSeeds; ++seed) {
+          World world(std::vector<Text>(batch, {a, honest(a)}), flat,
+                      static_cast<std::uint32_t>(seed), 4);
           world.hiccup_percent = percent;
           world.gain(200);
-          EXPECT_GE(world.gain(2000), kClose * best_fixed_gain(a, batch, flat, 4))
-              << percent << " % disturbed, a " << a << " batch " << batch << " seed " << seed;
+          const double part = world.gain(2000) / best_fixed_gain(a, batch, flat, 4);
+          mean += part / kSeeds;
+          worst = std::min(worst, part);
         }
+        SCOPED_TRACE(::testing::Message()
+                     << percent << " % disturbed, a " << a << " batch " << batch);
+        EXPECT_GE(mean, 0.98);
+        EXPECT_GE(worst, 0.8);
+      }
 }
 
 TEST(DraftLengthSimulation, IsNotSlowerWhenTheTextKeepsChangingSides) {

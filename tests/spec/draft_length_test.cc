@@ -17,6 +17,14 @@ std::vector<PathToken> chain(std::size_t n, std::uint8_t confidence) {
   return std::vector<PathToken>(n, {1, confidence, ProposerKind::kDraft});
 }
 
+// A round in which the first n_accepted of a path stood and the next one did not.
+std::vector<ScoredToken> scored(std::span<const PathToken> path, std::size_t n_accepted) {
+  std::vector<ScoredToken> all;
+  for (std::size_t i = 0; i < path.size() && i <= n_accepted; ++i)
+    all.push_back({path[i], static_cast<std::uint32_t>(i), i < n_accepted});
+  return all;
+}
+
 // Often enough to be believed.
 void observe_often(DraftLength& length, std::uint32_t n_rows, Duration took) {
   for (int i = 0; i < 3; ++i) length.observe_step(n_rows, 1, took);
@@ -71,8 +79,8 @@ TEST(DraftLength, ATokensValueDecidesWhatItMayCostTheOthers) {
   teach_cost(length, 0.1);
   const auto path = chain(4, 240), unsure = chain(4, 60);
   for (int i = 0; i < 200; ++i) {
-    length.observe_round(path, 4);
-    length.observe_round(unsure, i % 3 == 0 ? 1 : 0);
+    length.observe_round(scored(path, 4));
+    length.observe_round(scored(unsure, i % 3 == 0 ? 1 : 0));
   }
   std::vector<Candidate> batch(15);
   batch.push_back({path, 4});
@@ -165,13 +173,13 @@ TEST(DraftLength, NoChoiceOfLengthsHasMoreGoodput) {
   }
 }
 
-TEST(DraftLength, TriesTwoSequencesNowAndThenWhileOff) {
-  DraftLength length({});
-  teach_cost(length, 0.5);
+// Steps of three sequences whose first proposal is always right, where the controller was told that
+// rows are dear. How many tried something while off.
+std::uint32_t count_trials(DraftLength& length, int n_steps, int us_per_row) {
   const auto path = chain(4, 200);
   const std::vector<Candidate> batch{{path, 4}, {path, 4}, {path, 4}};
   std::uint32_t n_trials = 0;
-  for (int step = 0; step < 1000; ++step) {
+  for (int step = 0; step < n_steps; ++step) {
     const auto cut = length.cut(batch, 0, 100);
     const auto n_verified = std::accumulate(cut.begin(), cut.end(), 0u);
     if (length.is_off() && n_verified > 0) {
@@ -179,14 +187,42 @@ TEST(DraftLength, TriesTwoSequencesNowAndThenWhileOff) {
       EXPECT_EQ(n_verified, 2u);
       EXPECT_THAT(cut, Each(testing::Le(1u)));
     }
-    for (const std::uint32_t n : cut)
-      if (n > 0) length.observe_round(std::span(path).first(n), 0);
-    length.observe_step(3 + n_verified, 3, microseconds(1000 + 500 * (2 + n_verified)));
+    for (int i = 0; i < 3; ++i) length.observe_round(scored(path, 1));
+    const auto n_rows = static_cast<int>(3 + n_verified);
+    length.observe_step(3 + n_verified, 3, microseconds(1000 + us_per_row * (n_rows - 1)));
   }
+  return n_trials;
+}
+
+TEST(DraftLength, TriesTwoSequencesNowAndThenWhileOffToSeeWhatRowsCost) {
+  DraftLength length({});
+  teach_cost(length, 2);
+  EXPECT_NEAR(count_trials(length, 1000, 2000), 1000.0 / 64 + 4, 2)
+      << "the first ones after 4, 8, 16 and 32 steps";
   EXPECT_TRUE(length.is_off());
-  EXPECT_NEAR(n_trials, 1000.0 / 64 + 4, 2) << "the first ones after 4, 8, 16 and 32 steps";
   EXPECT_EQ(length.budget(8), 4u);
   EXPECT_EQ(length.budget(2), 2u);
+}
+
+TEST(DraftLength, FindsOutThatRowsAreCheaperThanTheyFirstSeemed) {
+  DraftLength length({});
+  teach_cost(length, 1);
+  EXPECT_GT(count_trials(length, 100, 20), 0u);
+  EXPECT_FALSE(length.is_off());
+}
+
+TEST(DraftLength, TriesNothingThatWouldNotBeWorthRowsWithoutAPrice) {
+  DraftLength length({});
+  teach_cost(length, 2);
+  const auto path = chain(4, 200);
+  const std::vector<Candidate> batch{{path, 4}, {path, 4}};
+  std::uint32_t n_verified = 0;
+  for (int step = 0; step < 1000; ++step) {
+    for (const std::uint32_t n : length.cut(batch, 0, 100)) n_verified += step < 200 ? 0 : n;
+    length.observe_round(scored(path, 0));
+    length.observe_step(2, 2, milliseconds(3));
+  }
+  EXPECT_EQ(n_verified, 0u);
 }
 
 TEST(DraftLength, HavingNothingToVerifyIsNotBeingOff) {

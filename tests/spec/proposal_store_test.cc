@@ -138,6 +138,48 @@ TEST(ProposalStore, TheSameEdgeTwiceKeepsTheLargerConfidence) {
   EXPECT_EQ(store.best_path(kSeq, 1, kUncalibrated)[0], (PathToken{5, 200, ProposerKind::kDraft}));
 }
 
+TEST(ProposalStore, ScoresWhatTheTextHasPassedWhetherItStoodOrNot) {
+  OpenedStore opened({1});
+  ProposalStore& store = opened.store;
+  store.insert(kSeq, chain({1}, {2, 3, 4, 5}, 200));
+  store.insert(kSeq, chain({1}, {2, 8, 9}, 100, ProposerKind::kNgram));
+  store.insert(kSeq, chain({1}, {7, 3}, 50, ProposerKind::kNgram));
+  EXPECT_THAT(store.score(kSeq, 1), IsEmpty()) << "nothing was committed since";
+  for (const TokenId token : {2, 3, 6}) opened.text.append(token);
+  const auto draft = [](TokenId token) { return PathToken{token, 200, ProposerKind::kDraft}; };
+  const auto ngram = [](TokenId token, std::uint8_t confidence) {
+    return PathToken{token, confidence, ProposerKind::kNgram};
+  };
+  EXPECT_THAT(store.score(kSeq, 1),
+              testing::UnorderedElementsAre(
+                  ScoredToken{draft(2), 0, true}, ScoredToken{ngram(7, 50), 0, false},
+                  ScoredToken{draft(3), 1, true}, ScoredToken{ngram(8, 100), 1, false},
+                  ScoredToken{draft(4), 2, false}))
+      << "each chain up to its first miss";
+  store.drop_committed(kSeq);
+  EXPECT_THAT(store.score(kSeq, 3), IsEmpty()) << "what was dropped is not counted again";
+}
+
+// What a source says while nothing of it is verified: whether it would have stood is known once the
+// text has gone on.
+TEST(ProposalStore, AGoodSourceIsFoundAgainWithoutARow) {
+  OpenedStore opened({0});
+  Calibration calibration;
+  const auto commit_one = [&](bool is_right) {
+    const TokenId next = static_cast<TokenId>(opened.text.size() % 50);
+    const std::vector<TokenId> before(opened.text.tokens().begin(), opened.text.tokens().end());
+    opened.store.insert(kSeq, chain(before, {is_right ? next : next + 1, 60, 61}));
+    opened.text.append(next);
+    calibration.observe(opened.store.score(kSeq, static_cast<Position>(before.size())));
+    opened.store.drop_committed(kSeq);
+  };
+  const PathToken said{1, 200, ProposerKind::kDraft};
+  for (int i = 0; i < 300; ++i) commit_one(false);
+  EXPECT_LT(calibration.acceptance(said, 0), 0.05);
+  for (int i = 0; i < 200; ++i) commit_one(true);
+  EXPECT_GT(calibration.acceptance(said, 0), 0.35);
+}
+
 Proposal random_tree(std::mt19937& random, const std::vector<TokenId>& committed) {
   const auto base = static_cast<std::ptrdiff_t>(random() % (committed.size() + 1));
   Proposal tree = chain({committed.begin(), committed.begin() + base}, {});
