@@ -64,8 +64,8 @@ struct SpeculationSection {
   bool adaptive = true;
   std::uint32_t draft_deadline_ms = 0;
   bool allow_prediction = true;
-  std::uint32_t ngram_min = 2;
-  std::uint32_t ngram_max = 4;
+  std::uint32_t ngram_min = 1;
+  std::uint32_t ngram_max = 32;
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -79,10 +79,11 @@ struct SpeculationSection {
       "a draft later than this counts as missing; 0 = 4 x its usual time or two steps of the "
       "target, whichever is more, at least 20 and at most 10000");
     v("allow_prediction", s.allow_prediction, anything(), "honour a request's \"prediction\"");
-    v("ngram_min", s.ngram_min, in_range(1, 16),
+    v("ngram_min", s.ngram_min, in_range(1, 32),
       "shortest run of tokens the n-gram proposer matches");
-    v("ngram_max", s.ngram_max, in_range(1, 16),
-      "longest run of tokens the n-gram proposer matches");
+    v("ngram_max", s.ngram_max, in_range(1, 32),
+      "longest run of tokens the n-gram proposer matches; it proposes at most twice as many as it "
+      "matched");
   }
 };
 

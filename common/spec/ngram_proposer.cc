@@ -2,15 +2,17 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
+
+#include "common/spec/majority_walk.h"
 
 namespace foretoken {
+namespace {
 
-// L / (L + 1.5), at most 0.94: one token 0.4, two 0.57, four 0.73, eight 0.84. Measured acceptance
-// takes over soon.
-std::uint8_t match_confidence(std::uint32_t match_length) {
-  const double length = match_length;
-  return static_cast<std::uint8_t>(std::min(240.0, 255.0 * length / (length + 1.5)));
-}
+// Tokens proposed for each that agreed: a short match says little about what is far ahead.
+constexpr std::size_t kMostOfMatch = 2;
+
+}  // namespace
 
 void NgramProposer::open(const Opening& opening) {
   Indexed indexed{.text = &opening.text, .index = SuffixIndex(config_.max_match)};
@@ -26,22 +28,33 @@ void NgramProposer::ask(std::span<const Ask> asks) {
     SuffixIndex& index = found->second.index;
     index.extend(text);
     if (ask.budget == 0) continue;
-    const SuffixIndex::Match match = index.find(text, text);
-    if (match.length < std::max(config_.min_match, 1u)) continue;
-    Proposal proposal{.base = static_cast<Position>(text.size()),
-                      .prefix = found->second.text->prefix(),
-                      .tokens = {},
-                      .parents = {},
-                      .confidences = {},
-                      .source = kind()};
-    // The text repeats from match.next on; past its end it repeats what was just proposed.
-    for (std::uint32_t i = 0; i < ask.budget; ++i) {
-      const std::size_t at = match.next + i;
-      proposal.tokens.push_back(at < text.size() ? text[at] : proposal.tokens[at - text.size()]);
-      proposal.confidences.push_back(match_confidence(match.length + i));
-    }
-    ready_.add(ask.seq, std::move(proposal));
+    Proposal proposal = look_up(found->second, ask.budget);
+    if (!proposal.tokens.empty()) ready_.add(ask.seq, std::move(proposal));
   }
+}
+
+Proposal NgramProposer::look_up(const Indexed& indexed, std::uint32_t budget) const {
+  const std::span<const TokenId> text = indexed.text->tokens();
+  Proposal proposal{.base = static_cast<Position>(text.size()),
+                    .prefix = indexed.text->prefix(),
+                    .tokens = {},
+                    .parents = {},
+                    .confidences = {},
+                    .source = kind()};
+  const std::vector<SuffixIndex::Match> places = indexed.index.longest(text, text);
+  if (places.empty() || places[0].length < config_.min_match) return proposal;
+  const std::uint32_t length = places[0].length;
+  // Past the end of the text it repeats what was just walked.
+  const auto next_of = [&](std::size_t place, const std::vector<TokenId>& walked) {
+    const std::size_t at = places[place].next + walked.size();
+    return at < text.size() ? text[at] : walked[at - text.size()];
+  };
+  Walked walked = majority_walk(
+      places.size(), {.n_tokens = std::min<std::size_t>(budget, kMostOfMatch * length)}, next_of);
+  for (std::uint32_t i = 0; i < walked.tokens.size(); ++i)
+    proposal.confidences.push_back(lookup_confidence(length + i, walked.shares[i]));
+  proposal.tokens = std::move(walked.tokens);
+  return proposal;
 }
 
 void NgramProposer::close(SeqId seq) {

@@ -1,6 +1,6 @@
-// Prompt lookup: if the last tokens occurred before in prompt or answer, what followed then is
-// proposed now. Confidence grows with the length of the match. No model, no state to lose. One
-// thread.
+// Prompt lookup: if the last tokens occurred before in prompt or answer, what followed most often
+// then is proposed now, at most twice as many tokens as agreed. Confidence grows with the length of
+// the match and with the share of the places that go on so. No model, no state to lose. One thread.
 #pragma once
 
 #include <unordered_map>
@@ -13,11 +13,8 @@ namespace foretoken {
 
 struct NgramConfig {
   std::uint32_t min_match = 1;  // shortest match that is worth saying
-  std::uint32_t max_match = 16;
+  std::uint32_t max_match = 32;
 };
-
-// 255 * P(next token is right) before anything was learnt, for a match of so many tokens.
-std::uint8_t match_confidence(std::uint32_t match_length);
 
 class NgramProposer final : public Proposer {
  public:
@@ -29,11 +26,13 @@ class NgramProposer final : public Proposer {
   void close(SeqId seq) override;
 
  private:
-  NgramConfig config_;
   struct Indexed {
     const CommittedTokens* text;
     SuffixIndex index;
   };
+  Proposal look_up(const Indexed& indexed, std::uint32_t budget) const;
+
+  NgramConfig config_;
   std::unordered_map<SeqId, Indexed> texts_;
   ReadyProposals ready_;
 };

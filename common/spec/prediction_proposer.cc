@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/spec/ngram_proposer.h"
+#include "common/spec/majority_walk.h"
 
 namespace foretoken {
 
@@ -53,7 +53,8 @@ void PredictionProposer::ask(std::span<const Ask> asks) {
                       .source = kind()};
     proposal.tokens.assign(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(n));
     for (std::size_t i = 0; i < n; ++i)
-      proposal.confidences.push_back(match_confidence(text.agreed + static_cast<std::uint32_t>(i)));
+      proposal.confidences.push_back(
+          lookup_confidence(text.agreed + static_cast<std::uint32_t>(i), 1));
     ready_.add(ask.seq, std::move(proposal));
   }
 }

@@ -1,7 +1,6 @@
 #include "common/spec/suffix_index.h"
 
 #include <algorithm>
-#include <map>
 
 namespace foretoken {
 namespace {
@@ -51,36 +50,24 @@ std::vector<SuffixIndex::Match> SuffixIndex::places(std::span<const TokenId> tex
   return found;
 }
 
-SuffixIndex::Match SuffixIndex::find(std::span<const TokenId> text,
-                                     std::span<const TokenId> query) const {
-  const std::vector<Match> found = places(text, query);
-  std::uint32_t longest = 0;
-  for (const Match& match : found) longest = std::max(longest, match.length);
-  std::map<TokenId, std::uint32_t> n_seen;
-  for (const Match& match : found)
-    if (match.length == longest) ++n_seen[text[match.next]];
-  Match best;
+std::vector<SuffixIndex::Match> SuffixIndex::longest(std::span<const TokenId> text,
+                                                     std::span<const TokenId> query) const {
+  std::vector<Match> found = places(text, query);
   std::uint32_t most = 0;
-  for (const Match& match : found) {  // the latest first
-    if (match.length != longest || n_seen[text[match.next]] <= most) continue;
-    most = n_seen[text[match.next]];
-    best = match;
-  }
-  return best;
+  for (const Match& match : found) most = std::max(most, match.length);
+  std::erase_if(found, [&](const Match& match) { return match.length < most; });
+  return found;
 }
 
 SuffixIndex::Match SuffixIndex::find(std::span<const TokenId> text,
                                      std::span<const TokenId> query,
                                      std::size_t near) const {
-  Match best;
   const auto distance = [near](const Match& match) {  // places ahead come before places behind
     return match.next >= near ? match.next - near : (near - match.next) + (std::size_t{1} << 32);
   };
-  for (const Match& match : places(text, query))
-    if (match.length > best.length ||
-        (match.length == best.length && distance(match) < distance(best)))
-      best = match;
-  return best;
+  const std::vector<Match> found = longest(text, query);
+  const auto best = std::ranges::min_element(found, {}, distance);
+  return best == found.end() ? Match{} : *best;
 }
 
 }  // namespace foretoken

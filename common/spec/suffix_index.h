@@ -1,8 +1,8 @@
-// Finds where a text has been seen before: for the last tokens of one text, the place in an indexed
-// text where the longest run of equal tokens ends. Chains of places by their last one, two and
-// three tokens, each place compared token by token, so nothing is found that is not there. It holds
-// no tokens: the caller gives the indexed text with each call, and it may only grow. Pure; one
-// thread.
+// Finds where a text has been seen before: for the last tokens of one text, the places in an
+// indexed text where the longest run of equal tokens ends. Chains of places by their last one, two
+// and three tokens, each place compared token by token, so nothing is found that is not there. It
+// holds no tokens: the caller gives the indexed text with each call, and it may only grow. Pure;
+// one thread.
 #pragma once
 
 #include <array>
@@ -30,10 +30,10 @@ class SuffixIndex {
     std::size_t next = 0;      // index in the text of the token that followed
     std::uint32_t length = 0;  // equal tokens before it; 0: nothing found
   };
-  // The best place for the end of `query`: longest run, then the continuation seen most often after
-  // runs of that length, then the latest (or, with `near`, the first at or after it). Only places
-  // with a token after them.
-  Match find(std::span<const TokenId> text, std::span<const TokenId> query) const;
+  // The places of the longest run at the end of `query`, the latest first. Only places with a token
+  // after them.
+  std::vector<Match> longest(std::span<const TokenId> text, std::span<const TokenId> query) const;
+  // Of those the first at or after `near`, or the nearest before it.
   Match find(std::span<const TokenId> text, std::span<const TokenId> query, std::size_t near) const;
 
  private:

@@ -16,8 +16,8 @@ class Indexed {
     index_.extend(text_);
   }
   std::span<const TokenId> text() const { return text_; }
-  SuffixIndex::Match find(std::span<const TokenId> query) const {
-    return index_.find(text_, query);
+  std::vector<SuffixIndex::Match> longest(std::span<const TokenId> query) const {
+    return index_.longest(text_, query);
   }
   SuffixIndex::Match find(std::span<const TokenId> query, std::size_t near) const {
     return index_.find(text_, query, near);
@@ -32,31 +32,36 @@ Indexed indexed(std::vector<TokenId> text, std::uint32_t max_match = 8) {
   return Indexed(std::move(text), max_match);
 }
 
-TEST(SuffixIndex, PrefersTheLongestRun) {
-  const Indexed index = indexed({1, 2, 3, 40, 9, 2, 3, 50, 1, 2, 3});
-  const auto match = index.find(index.text());
-  EXPECT_EQ(match.length, 3u);
-  EXPECT_EQ(index.text()[match.next], 40);
+std::vector<std::size_t> places_of(const std::vector<SuffixIndex::Match>& matches) {
+  std::vector<std::size_t> places;
+  for (const auto& match : matches) places.push_back(match.next);
+  return places;
 }
 
-TEST(SuffixIndex, PrefersTheFrequentContinuationThenTheLatest) {
-  const Indexed frequent = indexed({5, 10, 5, 10, 5, 20, 5});
-  EXPECT_EQ(frequent.text()[frequent.find(std::vector<TokenId>{5}).next], 10);
-  EXPECT_EQ(frequent.find(std::vector<TokenId>{5}).next, 3u);
-  const Indexed latest = indexed({5, 10, 5, 20, 5});
-  EXPECT_EQ(latest.text()[latest.find(std::vector<TokenId>{5}).next], 20);
+TEST(SuffixIndex, PrefersTheLongestRun) {
+  const Indexed index = indexed({1, 2, 3, 40, 9, 2, 3, 50, 1, 2, 3});
+  const auto found = index.longest(index.text());
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].length, 3u);
+  EXPECT_EQ(index.text()[found[0].next], 40);
+}
+
+TEST(SuffixIndex, NamesAllPlacesOfTheLongestRunTheLatestFirst) {
+  const Indexed index = indexed({5, 10, 5, 10, 5, 20, 5});
+  EXPECT_THAT(places_of(index.longest(std::vector<TokenId>{5})), testing::ElementsAre(5, 3, 1));
 }
 
 TEST(SuffixIndex, FindsNothingThatIsNotThereOrHasNoContinuation) {
-  EXPECT_EQ(indexed({}).find(std::vector<TokenId>{1}).length, 0u);
-  EXPECT_EQ(indexed({1, 2, 3}).find({}).length, 0u);
-  EXPECT_EQ(indexed({1, 2, 3}).find(std::vector<TokenId>{9}).length, 0u);
-  EXPECT_EQ(indexed({1, 2, 3}).find(std::vector<TokenId>{3}).length, 0u);
+  EXPECT_TRUE(indexed({}).longest(std::vector<TokenId>{1}).empty());
+  EXPECT_TRUE(indexed({1, 2, 3}).longest({}).empty());
+  EXPECT_TRUE(indexed({1, 2, 3}).longest(std::vector<TokenId>{9}).empty());
+  EXPECT_TRUE(indexed({1, 2, 3}).longest(std::vector<TokenId>{3}).empty());
+  EXPECT_EQ(indexed({1, 2, 3}).find(std::vector<TokenId>{3}, 0).length, 0u);
 }
 
 TEST(SuffixIndex, ComparesAtMostSoManyTokens) {
-  EXPECT_EQ(indexed({1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 4).find(std::vector<TokenId>(20, 1)).length,
-            4u);
+  const Indexed index = indexed({1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 4);
+  for (const auto& match : index.longest(std::vector<TokenId>(20, 1))) EXPECT_EQ(match.length, 4u);
 }
 
 TEST(SuffixIndex, NearPrefersWhatLiesAhead) {
@@ -83,10 +88,13 @@ TEST(SuffixIndex, FindsTheLongestRunOfAnyRandomText) {
         ++length;
       longest = std::max(longest, length);
     }
-    const auto match = index.find(text);
-    ASSERT_EQ(match.length, longest);
-    for (std::uint32_t i = 0; i < match.length; ++i)
-      ASSERT_EQ(text[match.next - 1 - i], text[text.size() - 1 - i]);
+    const auto found = index.longest(text);
+    ASSERT_EQ(found.empty() ? 0 : found[0].length, longest);
+    for (const auto& match : found) {
+      ASSERT_EQ(match.length, longest);
+      for (std::uint32_t i = 0; i < match.length; ++i)
+        ASSERT_EQ(text[match.next - 1 - i], text[text.size() - 1 - i]);
+    }
   }
 }
 

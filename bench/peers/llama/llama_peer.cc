@@ -35,7 +35,7 @@ using Tokens = std::vector<llama_token>;
 
 constexpr int kBatchTokens = 2048;
 constexpr size_t kLongestMatch = 4,
-                 kShortestMatch = 2;  // as Foretoken's speculation.ngram_max, ngram_min
+                 kShortestMatch = 2;  // as the other peers have
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

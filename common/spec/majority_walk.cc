@@ -1,0 +1,55 @@
+#include "common/spec/majority_walk.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+namespace foretoken {
+namespace {
+
+struct Majority {
+  TokenId token = -1;
+  std::size_t n = 0;
+};
+
+Majority majority_of(const std::vector<TokenId>& next) {
+  std::unordered_map<TokenId, std::size_t> n_of;
+  for (const TokenId token : next)
+    if (token >= 0) ++n_of[token];
+  Majority most;
+  for (const TokenId token : next)
+    if (token >= 0 && n_of[token] > most.n) most = {token, n_of[token]};
+  return most;
+}
+
+}  // namespace
+
+Walked majority_walk(std::size_t n_places, const WalkLimits& limits, const NextOfPlace& next_of) {
+  Walked walked;
+  std::vector<std::size_t> places(n_places);
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  std::vector<TokenId> next;
+  while (walked.tokens.size() < limits.n_tokens && !places.empty()) {
+    next.clear();
+    for (const std::size_t place : places) next.push_back(next_of(place, walked.tokens));
+    const Majority most = majority_of(next);
+    const auto n_all = static_cast<double>(n_places);
+    if (most.n == 0 || static_cast<double>(most.n) < limits.least_share * n_all) break;
+    walked.shares.push_back(static_cast<double>(most.n) / static_cast<double>(places.size()));
+    walked.tokens.push_back(most.token);
+    std::size_t n_kept = 0;
+    for (std::size_t i = 0; i < places.size(); ++i)
+      if (next[i] == most.token) places[n_kept++] = places[i];
+    places.resize(n_kept);
+  }
+  return walked;
+}
+
+// share x L / (L + 1.5), at most 0.94: one token 0.4, two 0.57, four 0.73, eight 0.84. Measured
+// acceptance takes over soon.
+std::uint8_t lookup_confidence(std::uint32_t match_length, double share) {
+  const double length = match_length;
+  return static_cast<std::uint8_t>(share * std::min(240.0, 255.0 * length / (length + 1.5)));
+}
+
+}  // namespace foretoken
