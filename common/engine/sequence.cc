@@ -9,8 +9,7 @@ namespace foretoken {
 Sequence::Sequence(OpenRequest request, SequenceSetup setup, TimePoint now)
     : id(request.seq),
       params(std::move(request.params)),
-      proposer(request.proposer),
-      fallback(request.fallback),
+      proposers(request.draft_len > 0 ? request.proposers.sources() : ProposerSet{}),
       draft_len(std::min(request.draft_len, kMaxDraftTokens)),
       length(request.length),
       deadline(request.deadline),

@@ -46,10 +46,7 @@ struct Sequence {
 
   SeqId id{};
   SamplingParams params;
-  ProposerKind proposer =
-      ProposerKind::kNone;       // kNone where draft_len is 0 or the named one is absent
-  bool wanted_proposer = false;  // the request asked for speculation
-  LocalFallback fallback = LocalFallback::kPlain;
+  ProposerSet proposers;  // none where draft_len is 0
   std::uint32_t draft_len = 0;
   LengthMode length = LengthMode::kAdaptive;
   TimePoint deadline{};
@@ -78,7 +75,8 @@ struct Sequence {
   bool lacked_room = false;      // rows or blocks cut them to nothing
   std::uint32_t n_verified = 0;  // of the last round
   std::uint32_t n_accepted = 0;
-  float accepted_ewma = 0;  // fading average over rounds with proposals; begins hopeful
+  // Fading average over rounds with proposals of a draft; begins hopeful.
+  float accepted_ewma = 0;
   SequenceStats stats;
 };
 

@@ -6,37 +6,60 @@
 
 namespace foretoken {
 
+// Those that answer at once first: what they say is there when the others are asked.
 void TargetEngine::ask_all(TimePoint now) {
+  ProposerSet at_once, over_link;
+  for (const Proposer* proposer : proposers_)
+    if (proposer != nullptr)
+      (kAskedOverALink.contains(proposer->kind()) ? over_link : at_once).add(proposer->kind());
+  ask_kinds(at_once, now);
+  at_once.for_each([&](ProposerKind kind) { proposer_of(kind)->collect(now, store_); });
+  ask_kinds(over_link, now);
+}
+
+void TargetEngine::ask_kinds(ProposerSet kinds, TimePoint now) {
   for (auto& asks : asks_) asks.clear();
-  for (Sequence* sequence : running_) {
-    if (!sequence->is_decoding || proposer_of(sequence->proposer) == nullptr) continue;
+  for (const Sequence* sequence : running_) {
+    if (!sequence->is_decoding) continue;
     if (sequence->last_pass != totals_.n_steps)
       continue;  // it was asked for, and has not moved since
-    const std::uint32_t budget = budget_of(*sequence);
     // Nothing is asked, rather than asked with a budget of 0, which would withdraw the question of
     // an ATTACH: the draft would be let go as silent. It gets the tokens with the next question.
     if (most_proposals(*sequence) == 0) continue;
-    const bool is_asked = may_ask(*sequence);
-    if (is_asked) add_ask(sequence->proposer, *sequence, budget);
-    if (sequence->proposer == ProposerKind::kDraft && sequence->fallback == LocalFallback::kNgram &&
-        proposer_of(ProposerKind::kNgram) != nullptr &&
-        (!is_asked || outlook(*sequence, now).readiness != DraftReadiness::kReady))
-      add_ask(ProposerKind::kNgram, *sequence, budget);
+    kinds.for_each([&](ProposerKind kind) {
+      if (!sequence->proposers.contains(kind)) return;
+      if (!kAskedOverALink.contains(kind)) return add_ask(kind, *sequence, most_asked(*sequence));
+      if (may_ask(*sequence)) add_ask(kind, *sequence, budget_over_link(*sequence, now));
+    });
   }
   for (std::size_t kind = 0; kind < kProposerKinds; ++kind)
     if (!asks_[kind].empty()) proposer_of(static_cast<ProposerKind>(kind))->ask(asks_[kind]);
 }
 
+// What is at hand and as good as sure spares the cores of a draft, which only stays current then.
+std::uint32_t TargetEngine::budget_over_link(const Sequence& sequence, TimePoint now) const {
+  const std::uint32_t budget = budget_of(sequence);
+  if (sequence.proposers.size() < 2 || outlook(sequence, now).readiness != DraftReadiness::kReady)
+    return budget;
+  const auto path = store_.best_path(sequence.id, budget, length_.calibration());
+  return length_.is_plenty(path, budget) ? 0 : budget;
+}
+
+std::uint32_t TargetEngine::most_asked(const Sequence& sequence) const {
+  return std::min(sequence.proposal_cap(), most_proposals(sequence));
+}
+
 std::uint32_t TargetEngine::budget_of(const Sequence& sequence) const {
-  const std::uint32_t cap = std::min(sequence.proposal_cap(), most_proposals(sequence));
+  const std::uint32_t cap = most_asked(sequence);
   return sequence.length == LengthMode::kFixed ? cap : std::min(cap, length_.budget(cap));
 }
 
 void TargetEngine::add_ask(ProposerKind kind, const Sequence& sequence, std::uint32_t budget) {
   const std::span<const PathToken> path = sequence.path;
   const auto count = [&](std::span<const PathToken> tokens) {
-    return static_cast<std::uint32_t>(std::count_if(
-        tokens.begin(), tokens.end(), [&](const PathToken& t) { return t.source == kind; }));
+    return static_cast<std::uint32_t>(
+        std::count_if(tokens.begin(), tokens.end(),
+                      [&](const PathToken& t) { return t.sources.contains(kind); }));
   };
   asks_[static_cast<std::size_t>(kind)].push_back(
       {.seq = sequence.id,
@@ -48,7 +71,8 @@ void TargetEngine::add_ask(ProposerKind kind, const Sequence& sequence, std::uin
 
 // Whether the controller decides if drafts are asked for it.
 bool TargetEngine::is_gated(const Sequence& sequence) const {
-  return sequence.proposer == ProposerKind::kDraft && sequence.length == LengthMode::kAdaptive;
+  return sequence.proposers.contains(ProposerKind::kDraft) &&
+         sequence.length == LengthMode::kAdaptive;
 }
 
 bool TargetEngine::may_ask(const Sequence& sequence) const {
@@ -89,11 +113,17 @@ void TargetEngine::note_yield(Duration took) {
 }
 
 FallbackReason TargetEngine::why_plain(const Sequence& sequence, TimePoint now) const {
-  if (!sequence.wanted_proposer) return FallbackReason::kDisabled;
+  if (sequence.proposers.empty()) return FallbackReason::kDisabled;
   if (sequence.lacked_room || most_proposals(sequence) == 0) return FallbackReason::kNoRoom;
   if (sequence.had_path) return FallbackReason::kNotWorth;
-  if (proposer_of(sequence.proposer) == nullptr) return FallbackReason::kNoProposer;
-  if (sequence.proposer != ProposerKind::kDraft) return FallbackReason::kNoProposal;
+  const bool has_draft = sequence.proposers.contains(ProposerKind::kDraft) &&
+                         proposer_of(ProposerKind::kDraft) != nullptr;
+  if (!has_draft) {
+    bool has_any = false;
+    sequence.proposers.for_each(
+        [&](ProposerKind kind) { has_any = has_any || proposer_of(kind) != nullptr; });
+    return has_any ? FallbackReason::kNoProposal : FallbackReason::kNoProposer;
+  }
   const DraftReadiness readiness = outlook(sequence, now).readiness;
   const bool is_attached =
       readiness == DraftReadiness::kReady || readiness == DraftReadiness::kUnready;

@@ -25,6 +25,12 @@ TokenLogprobs logprobs_of(const Choice& choice, std::span<const TopLogprob> like
   return logprobs;
 }
 
+// Tokens of a path that this source says.
+std::uint32_t n_said_by(ProposerKind kind, std::span<const PathToken> path) {
+  return static_cast<std::uint32_t>(std::count_if(
+      path.begin(), path.end(), [&](const PathToken& t) { return t.sources.contains(kind); }));
+}
+
 Error no_token_may_follow(const Sequence& sequence) {
   const std::string_view grammar = constraint_key(sequence.params);
   if (grammar.empty())
@@ -124,13 +130,16 @@ DraftOutlook TargetEngine::outlook(const Sequence& sequence, TimePoint now) cons
 
 // A ready draft owes the sequence an answer, and what is at hand already does not do without it.
 std::optional<DraftOutlook> TargetEngine::owed(const Sequence& sequence, TimePoint now) const {
-  const std::uint32_t cap = std::min(sequence.proposal_cap(), most_proposals(sequence));
-  if (sequence.proposer != ProposerKind::kDraft || !sequence.is_decoding || cap == 0) return {};
+  const std::uint32_t cap = most_asked(sequence);
+  if (!sequence.proposers.contains(ProposerKind::kDraft) || !sequence.is_decoding || cap == 0)
+    return {};
   const DraftOutlook draft = outlook(sequence, now);
   if (draft.readiness != DraftReadiness::kReady || !draft.is_under_way) return {};
-  const std::uint32_t wanted =
-      sequence.length == LengthMode::kFixed ? cap : std::min(cap, length_.budget(cap));
-  if (store_.best_path(sequence.id, wanted, length_.calibration()).size() >= wanted) return {};
+  const std::uint32_t wanted = budget_of(sequence);
+  const std::vector<PathToken> path = store_.best_path(sequence.id, wanted, length_.calibration());
+  // What others say in its place is no reason to go on without the draft, unless it is sure.
+  const bool is_said = path.size() >= wanted && path.back().sources.contains(ProposerKind::kDraft);
+  if (is_said || length_.is_plenty(path, wanted)) return {};
   return draft;
 }
 
@@ -149,8 +158,12 @@ Duration TargetEngine::longest_wait(TimePoint now) {
     if (!draft) continue;
     if (sequence->length == LengthMode::kFixed) return wait_.begin_longest(n_running, now);
     if (gate_.is_probing()) continue;
-    expected.push_back({.arrives_in = draft->arrives_in,
-                        .n_tokens = token_value(*sequence) * sequence->accepted_ewma});
+    // Beside what would stand without it.
+    const double at_hand =
+        length_.worth(store_.best_path(sequence->id, budget_of(*sequence), length_.calibration()));
+    expected.push_back(
+        {.arrives_in = draft->arrives_in,
+         .n_tokens = token_value(*sequence) * std::max(0.0, sequence->accepted_ewma - at_hand)});
   }
   return wait_.begin(std::move(expected), n_running, now);
 }
@@ -230,9 +243,8 @@ void TargetEngine::collect(TimePoint now) {
   for (Sequence* sequence : running_) {
     sequence->path.clear();
     sequence->lacked_room = false;
-    const std::uint32_t cap = sequence->is_decoding && sequence->proposer != ProposerKind::kNone
-                                  ? sequence->proposal_cap()
-                                  : 0;
+    const bool may_have = sequence->is_decoding && !sequence->proposers.empty();
+    const std::uint32_t cap = may_have ? sequence->proposal_cap() : 0;
     if (cap > 0) sequence->path = store_.best_path(sequence->id, cap, length_.calibration());
     sequence->path.resize(sequence->rules.n_allowed(sequence->path));
     sequence->had_path = !sequence->path.empty();
@@ -486,12 +498,13 @@ void TargetEngine::note_round(Sequence& sequence,
                               TimePoint now) {
   sequence.n_verified = static_cast<std::uint32_t>(sequence.path.size());
   sequence.n_accepted = n_accepted;
-  length_.observe_round(store_.score(sequence.id, sequence.n_tokens() - n_delivered));
+  note_proposals(store_.score(sequence.id, sequence.n_tokens() - n_delivered));
   output_.n_verified += sequence.n_verified;
   if (sequence.n_verified > 0) {
     const std::uint32_t n_kept = std::min(n_accepted, n_delivered);
     output_.n_accepted += n_kept;
-    sequence.accepted_ewma += (static_cast<float>(n_accepted) - sequence.accepted_ewma) / 8;
+    if (n_said_by(ProposerKind::kDraft, sequence.path) > 0)
+      sequence.accepted_ewma += (static_cast<float>(n_accepted) - sequence.accepted_ewma) / 8;
     sequence.stats.spec.record_round(sequence.path, n_kept);
     sequence.stats.record_length(sequence.n_verified, n_kept);
     totals_.spec.record_round(sequence.path, n_kept);
@@ -499,6 +512,17 @@ void TargetEngine::note_round(Sequence& sequence,
     const FallbackReason reason = why_plain(sequence, now);
     sequence.stats.spec.record_fallback(reason);
     totals_.spec.record_fallback(reason);
+  }
+}
+
+void TargetEngine::note_proposals(std::span<const ScoredToken> scored) {
+  length_.observe_round(scored);
+  for (const ScoredToken& each : scored) {
+    each.token.sources.for_each([&](ProposerKind kind) {
+      ProposalTally& tally = totals_.proposals[static_cast<std::size_t>(kind)];
+      ++(each.stood ? tally.n_right : tally.n_wrong);
+    });
+    if (each.token.sources.size() > 1) ++totals_.n_agreed;
   }
 }
 

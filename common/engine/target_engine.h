@@ -37,7 +37,8 @@
 
 namespace foretoken {
 
-// Who proposes. Borrowed; any may be absent, and requests that name an absent one decode plainly.
+// Who proposes. Borrowed; any may be absent, and requests that name only absent ones decode
+// plainly.
 struct Proposers {
   std::vector<Proposer*> each;  // at most one of a kind
   // Of the draft proposer where drafts are remote; null: its answers are immediate.
@@ -155,7 +156,11 @@ class TargetEngine {
   bool may_ask(const Sequence& sequence) const;
   Duration longest_wait(TimePoint now);
   void note_yield(Duration took);
+  void note_proposals(std::span<const ScoredToken> scored);
   void ask_all(TimePoint now);
+  void ask_kinds(ProposerSet kinds, TimePoint now);
+  std::uint32_t budget_over_link(const Sequence& sequence, TimePoint now) const;
+  std::uint32_t most_asked(const Sequence& sequence) const;
   std::uint32_t budget_of(const Sequence& sequence) const;
   void add_ask(ProposerKind kind, const Sequence& sequence, std::uint32_t budget);
 

@@ -3,6 +3,7 @@
 // position is delivered once, in order.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -20,8 +21,6 @@
 
 namespace foretoken {
 
-enum class LocalFallback : std::uint8_t { kPlain, kNgram };  // who proposes while no draft answers
-
 struct OpenRequest {
   SeqId seq{};
   std::vector<TokenId> prompt;
@@ -30,9 +29,8 @@ struct OpenRequest {
   SamplingParams params;  // params.choice tells n parallel answers apart: open each of them
   // With params.n_prompt_logprobs: tokens of the prompt before this position need none.
   Position prompt_logprobs_from = 0;
-  std::vector<TokenId> end_tokens;  // empty: the model's own
-  ProposerKind proposer = ProposerKind::kDraft;
-  LocalFallback fallback = LocalFallback::kPlain;
+  std::vector<TokenId> end_tokens;               // empty: the model's own
+  ProposerSet proposers = ProposerKind::kDraft;  // none: plain decoding
   std::uint32_t draft_len = 4;  // most proposed tokens per round; 0 = plain decoding
   LengthMode length = LengthMode::kAdaptive;
   std::vector<TokenId> prediction;  // for ProposerKind::kPrediction
@@ -95,6 +93,12 @@ struct StepOutput {
   std::uint32_t n_sequences = 0;
 };
 
+struct ProposalTally {
+  std::uint64_t n_right = 0;  // the text went on so
+  std::uint64_t n_wrong = 0;
+  bool operator==(const ProposalTally&) const = default;
+};
+
 // Totals since the engine was made, except where "now".
 struct TargetSnapshot {
   std::uint32_t n_running = 0;         // now
@@ -113,6 +117,10 @@ struct TargetSnapshot {
   std::uint64_t n_cut_steps = 0;     // in which a flow had fewer rows than it wanted
   std::uint64_t n_silent_steps = 0;  // after which no draft was asked, as that had not paid
   SpecStats spec;
+  // What became of the proposals of each kind, verified or not; and how many of the proposed tokens
+  // several of them had said.
+  std::array<ProposalTally, kProposerKinds> proposals{};
+  std::uint64_t n_agreed = 0;
 };
 
 }  // namespace foretoken

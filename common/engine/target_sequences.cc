@@ -69,8 +69,6 @@ Result<std::shared_ptr<const CommittedTokens>> TargetEngine::open(OpenRequest re
   }
   ++totals_.n_opened;
   sequence.arrival = n_arrived_++;
-  sequence.wanted_proposer = sequence.draft_len > 0 && sequence.proposer != ProposerKind::kNone;
-  if (!sequence.wanted_proposer) sequence.proposer = ProposerKind::kNone;
   sequences_.emplace(sequence.id, std::move(owned));
   store_.open(sequence.id, sequence.text());
   std::shared_ptr<const CommittedTokens> text = sequence.committed;
@@ -94,10 +92,9 @@ void TargetEngine::open_proposers(Sequence& sequence) {
       .prediction = prediction,
       .tenant_salt = sequence.tenant_salt,
       .is_asked_soon = !is_gated(sequence) || gate_.asking() == DraftingGate::Asking::kAll};
-  if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->open(opening);
-  if (sequence.proposer == ProposerKind::kDraft && sequence.fallback == LocalFallback::kNgram &&
-      proposer_of(ProposerKind::kNgram) != nullptr)
-    proposer_of(ProposerKind::kNgram)->open(opening);
+  sequence.proposers.for_each([&](ProposerKind kind) {
+    if (Proposer* proposer = proposer_of(kind)) proposer->open(opening);
+  });
 }
 
 bool TargetEngine::close(SeqId seq, CloseReason reason) {
@@ -130,10 +127,9 @@ SequenceStats TargetEngine::release(Sequence& sequence) {
   std::erase(sequence.is_running ? running_ : waiting_, &sequence);
   if (running_.empty()) is_next_at_once_ = false;
   store_.close(seq);
-  if (Proposer* proposer = proposer_of(sequence.proposer)) proposer->close(seq);
-  if (Proposer* ngram = proposer_of(ProposerKind::kNgram);
-      ngram != nullptr && sequence.fallback == LocalFallback::kNgram)
-    ngram->close(seq);
+  sequence.proposers.for_each([&](ProposerKind kind) {
+    if (Proposer* proposer = proposer_of(kind)) proposer->close(seq);
+  });
   SequenceStats stats = sequence.stats;
   sequences_.erase(seq);
   return stats;

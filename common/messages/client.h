@@ -17,6 +17,7 @@
 
 #include "common/base/ids.h"
 #include "common/base/limit.h"
+#include "common/base/proposer_set.h"
 #include "common/base/result.h"
 #include "common/base/sampling_params.h"
 #include "common/messages/limits.h"
@@ -92,7 +93,7 @@ struct ClientRequest {
   bool stream = false;
   bool fit_max_tokens = false;
   std::int32_t num_draft_tokens = -1;
-  ProposerKind proposer = ProposerKind::kDefault;
+  ProposerSet proposer = ProposerKind::kDefault;
   bool adaptive = true;
   AcceptanceRule acceptance = AcceptanceRule::kCoupled;
   std::string prediction;
@@ -146,8 +147,8 @@ struct ClientRequest {
       from_to(0, kMaxDraftTokens).unless_given(-1, "as configured"), kSpeculation,
       "most guessed tokens per round; 0 = plain decoding");
     v("proposer", m.proposer, any_value(), kSpeculation,
-      "source of proposals: draft, ngram or prediction; default = as configured, none = plain "
-      "decoding");
+      "sources of proposals, one or a list: draft, ngram (prompt lookup), prediction; default = as "
+      "configured, and prediction where one is given; none = plain decoding");
     v("adaptive", m.adaptive, any_value(), kSpeculation, "guess less when it does not pay");
     v("acceptance", m.acceptance, any_value(), kSpeculation,
       "how guesses are judged: coupled in this release");
@@ -215,6 +216,8 @@ struct SpeculativeDecoding {
   std::uint32_t num_accepted_draft_tokens = 0;
   std::uint32_t num_draft_tokens = 0;
   std::uint32_t num_spec_tokens = 0;
+  std::uint32_t num_accepted_prediction_tokens = 0;
+  std::uint32_t num_prediction_tokens = 0;
   std::string proposer = "none";
   std::string fallback_reason;
   bool operator==(const SpeculativeDecoding&) const = default;
@@ -235,6 +238,9 @@ struct SpeculativeDecoding {
     v("num_accepted_draft_tokens", m.num_accepted_draft_tokens, "guesses that were delivered");
     v("num_draft_tokens", m.num_draft_tokens, "guesses verified");
     v("num_spec_tokens", m.num_spec_tokens, "most guesses per round this request allowed");
+    v("num_accepted_prediction_tokens", m.num_accepted_prediction_tokens,
+      "of the guesses delivered, those that the request's prediction was surest of");
+    v("num_prediction_tokens", m.num_prediction_tokens, "likewise, of the guesses verified");
     v("proposer", m.proposer, "who guessed: draft, ngram, prediction or none; several joined by +");
     v("fallback_reason", m.fallback_reason,
       "why speculation was not or no longer used; empty = it was");

@@ -118,6 +118,7 @@ struct Open {
   float flow_weight = 0;
   Position prompt_logprobs_from = 0;
   std::uint32_t tokens_interval_us = 0;
+  std::uint32_t proposers = 0;
   bool operator==(const Open&) const = default;
 
   template <class Self, class Visitor>
@@ -127,7 +128,8 @@ struct Open {
       "how many of tokens are the prompt; the rest count towards max_tokens");
     v(3, "params", m.params, "how tokens are chosen and when the answer ends");
     v(4, "end_tokens", m.end_tokens, "ids that end the answer; empty = the model's own");
-    v(5, "proposer", m.proposer, "the proposer: default, draft, ngram, prediction or none");
+    v(5, "proposer", m.proposer,
+      "the proposer: default, draft, ngram, prediction or none; of several the first");
     v(6, "draft_len", m.draft_len,
       "most guessed tokens per round; 0 = plain decoding, -1 = as configured");
     v(7, "adaptive", m.adaptive, "draft_len may be shortened when it does not pay");
@@ -146,6 +148,10 @@ struct Open {
       "least time between two Tokens: passes that end sooner send theirs with a later one, or with "
       "Done; 0 = every pass sends its tokens",
       5);
+    v(16, "proposers", m.proposers,
+      "the proposers, where there are several: bit k is number k of the list; bits that a target "
+      "does not know are passed over; 0 = proposer alone",
+      6);
   }
 };
 

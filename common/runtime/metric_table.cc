@@ -99,6 +99,11 @@ constexpr MetricInfo kTable[] = {
      "sent."},
     {"spec_decode_fallback_total", kCounter, "target", "reason",
      "Rounds without guesses, by reason."},
+    {"proposals_total", kCounter, "target", "outcome, source",
+     "Proposed tokens whose turn came, verified or not, by who proposed them: right where the text "
+     "went on so, else wrong. A token that several proposed counts for each."},
+    {"edges_agreed_total", kCounter, "target", "",
+     "Of those tokens, the ones that several had proposed."},
     {"spec_decode_silent_passes_total", kCounter, "target", "",
      "Passes after which no draft was asked: asking had cost more than it brought."},
     {"spec_decode_asking_gain", kGauge, "target", "",

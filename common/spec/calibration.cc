@@ -26,14 +26,23 @@ std::size_t Calibration::confidence_class(const PathToken& token) {
   return std::size_t{token.confidence} * kConfidences / 256;
 }
 
+std::size_t Calibration::agreement_class(const PathToken& token) {
+  return static_cast<std::size_t>(std::clamp(token.sources.size() - 1, 0, 2));
+}
+
+const Calibration::Confidence& Calibration::known(const PathToken& token) const {
+  const Agreements& of_source = cells_[static_cast<std::size_t>(token.source)];
+  return of_source[agreement_class(token)][confidence_class(token)];
+}
+
 double Calibration::acceptance(const PathToken& token, std::uint32_t depth) const {
-  const Confidence& known = cells_[static_cast<std::size_t>(token.source)][confidence_class(token)];
-  const Cell& here = known.at_depth[depth_class(depth)];
+  const Confidence& told = known(token);
+  const Cell& here = told.at_depth[depth_class(depth)];
   const double said = token.confidence / 255.0;
   const double overall =
-      (known.all.n_accepted + kPriorWeight * said) / (known.all.n_tried + kPriorWeight);
+      (told.all.n_accepted + kPriorWeight * said) / (told.all.n_tried + kPriorWeight);
   const double mean = (here.n_accepted + kPriorWeight * overall) / (here.n_tried + kPriorWeight);
-  const double n = known.all.n_tried + kPriorWeight;
+  const double n = told.all.n_tried + kPriorWeight;
   const double cautious = mean - kOneSided90 * std::sqrt(mean * (1 - mean) / n);
   return std::clamp(cautious, kLeastOfMean * mean, 1.0);
 }
@@ -43,10 +52,11 @@ void Calibration::observe(std::span<const ScoredToken> scored) {
   for (const ScoredToken& each : scored) {
     const auto source = static_cast<std::size_t>(each.token.source);
     if (!std::exchange(has_faded[source], true))
-      for (Confidence& confidence : cells_[source])
-        for (Cell& cell : confidence.at_depth) cell.fade(kDepthFade);
-    Confidence& known = cells_[source][confidence_class(each.token)];
-    for (Cell* cell : {&known.all, &known.at_depth[depth_class(each.depth)]}) {
+      for (auto& confidences : cells_[source])
+        for (Confidence& confidence : confidences)
+          for (Cell& cell : confidence.at_depth) cell.fade(kDepthFade);
+    auto& told = const_cast<Confidence&>(known(each.token));
+    for (Cell* cell : {&told.all, &told.at_depth[depth_class(each.depth)]}) {
       cell->fade(kFade);
       cell->n_tried += 1;
       cell->n_accepted += each.stood ? 1 : 0;

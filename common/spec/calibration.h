@@ -1,8 +1,9 @@
-// What a confidence is worth: how often tokens of a proposer, of a confidence, at a depth in the
-// round stood. Starts from the proposer's own word, ends with what was counted, and counts what was
-// not verified too: the text that came instead tells whether it would have stood. Counts fade, so
-// that it follows a text that changes. How a depth differs from the others is forgotten sooner, as
-// a depth beyond what is verified has no outcomes. Pure; one thread.
+// What a confidence is worth: how often tokens of a proposer, alone or with others that say the
+// same, of a confidence, at a depth in the round stood. Starts from the proposer's own word, ends
+// with what was counted, and counts what was not verified too: the text that came instead tells
+// whether it would have stood. Counts fade, so that it follows a text that changes. How a depth
+// differs from the others is forgotten sooner, as a depth beyond what is verified has no outcomes.
+// Pure; one thread.
 #pragma once
 
 #include <array>
@@ -24,7 +25,8 @@ class Calibration {
 
  private:
   static constexpr std::size_t kConfidences = 8;
-  static constexpr std::size_t kDepths = 4;  // first, second, third and fourth, deeper
+  static constexpr std::size_t kAgreements = 3;  // alone, with one more, with two or more
+  static constexpr std::size_t kDepths = 4;      // first, second, third and fourth, deeper
   struct Cell {
     double n_tried = 0;
     double n_accepted = 0;
@@ -35,8 +37,11 @@ class Calibration {
     std::array<Cell, kDepths> at_depth;
   };
   static std::size_t depth_class(std::uint32_t depth);
+  static std::size_t agreement_class(const PathToken& token);
   static std::size_t confidence_class(const PathToken& token);
-  std::array<std::array<Confidence, kConfidences>, kProposerKinds> cells_{};
+  const Confidence& known(const PathToken& token) const;
+  using Agreements = std::array<std::array<Confidence, kConfidences>, kAgreements>;
+  std::array<Agreements, kProposerKinds> cells_{};
 };
 
 }  // namespace foretoken

@@ -74,6 +74,11 @@ class DraftLength {
   // How far ahead to ask a proposer of a sequence whose limit is `cap`.
   std::uint32_t budget(std::uint32_t cap) const;
 
+  // Expected tokens of the path that would stand.
+  double worth(std::span<const PathToken> path) const;
+  // Whether a path of so many tokens is as good as sure: more of them would add little.
+  bool is_plenty(std::span<const PathToken> path, std::uint32_t wanted) const;
+
   const Calibration& calibration() const { return calibration_; }
   const StepCost& step_cost() const { return cost_; }
   bool is_off() const { return off_; }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/base/proposer_set.h"
 #include "common/base/vocabulary.h"
 
 namespace foretoken {
@@ -27,7 +28,8 @@ struct Proposal {
 struct PathToken {
   TokenId token = -1;
   std::uint8_t confidence = 0;
-  ProposerKind source = ProposerKind::kNone;
+  ProposerKind source = ProposerKind::kNone;  // who is surest of it
+  ProposerSet sources;                        // who says it
   bool operator==(const PathToken&) const = default;
 };
 

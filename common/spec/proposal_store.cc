@@ -67,6 +67,7 @@ bool ProposalStore::well_formed(const Proposal& proposal) const {
 void ProposalStore::add_edge(Continuations& known, const TreeEdge& edge) {
   auto at = std::lower_bound(known.edges.begin(), known.edges.end(), edge, by_content);
   if (at != known.edges.end() && !by_content(edge, *at)) {
+    at->sources.add(edge.sources);
     if (std::tie(at->confidence, at->source) < std::tie(edge.confidence, edge.source))
       std::tie(at->confidence, at->source) = std::tie(edge.confidence, edge.source);
     return;
@@ -97,7 +98,7 @@ Insertion ProposalStore::insert(SeqId seq, const Proposal& proposal) {
     nodes[i] = {prefix_hash_next(parent.after, proposal.tokens[i]), parent.end + 1};
     if (parent.end >= length)
       add_edge(known, {parent.after, parent.end, proposal.tokens[i], proposal.confidences[i],
-                       proposal.source});
+                       proposal.source, proposal.source});
   }
   return Insertion::kInserted;
 }
@@ -113,7 +114,7 @@ std::vector<ScoredToken> ProposalStore::score(SeqId seq, Position from) const {
       if (edge.position != at) continue;
       const bool stood = edge.token == committed;
       goes_on = goes_on || stood;
-      scored.push_back({.token = {edge.token, edge.confidence, edge.source},
+      scored.push_back({.token = {edge.token, edge.confidence, edge.source, edge.sources},
                         .depth = at - from,
                         .stood = stood});
     }
@@ -148,7 +149,7 @@ struct ProposalStore::Walk {
     for (const TreeEdge& edge : after(known, prefix)) {
       if (edge.position != position || visits_left == 0) continue;
       --visits_left;
-      const PathToken token{edge.token, edge.confidence, edge.source};
+      const PathToken token{edge.token, edge.confidence, edge.source, edge.sources};
       const double rest =
           best(prefix_hash_next(prefix, token.token), position + 1, n - 1, depth + 1, below);
       const double value = calibration.acceptance(token, depth) * (1 + rest);

@@ -1,7 +1,7 @@
 // All proposals for all sequences, by content: prefix hash -> tokens that may follow. Inserting is
-// a set union (the same edge twice keeps the larger confidence), so order, repetition and loss of
-// proposals change nothing but the candidates at hand; a stale one is simply never found. Must not
-// know who sends or how. One thread.
+// a set union (the same edge twice keeps the larger confidence and names both sources), so order,
+// repetition and loss of proposals change nothing but the candidates at hand; a stale one is simply
+// never found. Must not know who sends or how, and prefers no source by name. One thread.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,8 @@ class ProposalStore {
     Position position = 0;  // of the token
     TokenId token = -1;
     std::uint8_t confidence = 0;
-    ProposerKind source = ProposerKind::kNone;
+    ProposerKind source = ProposerKind::kNone;  // who is surest of it
+    ProposerSet sources;                        // who says it
     bool operator==(const TreeEdge&) const = default;
   };
   // By (prefix, token): equal sets are equal spans.

@@ -15,6 +15,9 @@
 
 namespace foretoken {
 
+// Those that are asked over a link and answer later. The others answer at once.
+inline constexpr ProposerSet kAskedOverALink{ProposerKind::kDraft};
+
 // A sequence as it begins. What else is not a value is borrowed for the call.
 struct Opening {
   SeqId seq{};

@@ -20,6 +20,7 @@ struct TypeName {
   template <class E>
   requires std::is_enum_v<E>
   static std::string_view of(E, const Limit&) { return "string"; }
+  static std::string_view of(ProposerSet, const Limit&) { return "string or list of strings"; }
   static std::string_view of(const std::string&, const Limit&) { return "string"; }
   static std::string_view of(const std::vector<std::string>&, const Limit&) {
     return "string or list of strings";
@@ -48,6 +49,8 @@ std::string default_text(const T& value) {
     return number_text(static_cast<double>(value));
   else if constexpr (std::is_enum_v<T>)
     return std::string(name_of(value));
+  else if constexpr (std::same_as<T, ProposerSet>)
+    return names_in(value);
   else
     return "–";  // an empty text or list
 }
@@ -64,10 +67,12 @@ bool is_model_default(std::string_view key) {
 template <class T>
 std::string allowed_text(const T&, const Limit& limit) {
   std::string text = limit_text(limit);
-  if constexpr (std::is_enum_v<T>) {
-    for (const auto name : names_of(T{})) text += (text.empty() ? "" : ", ") + std::string(name);
+  const auto listed = [&](const auto& names) {
+    for (const auto name : names) text += (text.empty() ? "" : ", ") + std::string(name);
     return text;
-  }
+  };
+  if constexpr (std::is_enum_v<T>) return listed(names_of(T{}));
+  if constexpr (std::same_as<T, ProposerSet>) return listed(kProposerNames);
   return text.empty() ? "–" : text;
 }
 

@@ -134,6 +134,27 @@ bool read(In& in, E& value, const Limit&) {
   return true;
 }
 
+// One name or a list of them.
+bool read(In& in, ProposerSet& set, const Limit& limit) {
+  set = {};
+  const bool single = in.peek() == MsgpackKind::kStr;
+  std::size_t size = 1;
+  if (!single && !in.array(size)) return false;
+  if (size == 0) return in.fail("is an empty list; leave it out for what is configured");
+  if (size > kProposerKinds)
+    return in.fail("has " + std::to_string(size) + " names; the limit is " +
+                   std::to_string(kProposerKinds));
+  for (std::size_t i = 0; i < size; ++i) {
+    ProposerKind kind{};
+    if (!read(in, kind, limit)) return false;
+    set.add(kind);
+  }
+  if (!single) in.leave();
+  if (set.size() > 1 && set != set.sources())
+    return in.fail("has others beside default or none, which stand alone");
+  return true;
+}
+
 // A string, or OpenAI's list of parts, of which only text is taken; joined.
 bool content(In& in, std::string& value) {
   if (in.peek() == MsgpackKind::kStr) return text(in, value, kMaxStringBytes);
@@ -369,9 +390,9 @@ std::optional<Error> check_supported(const ClientRequest& r) {
 
 // A proposer without what it proposes would leave the request to plain decoding without a word.
 std::optional<Error> check_prediction(const ClientRequest& r) {
-  if (r.proposer != ProposerKind::kPrediction || !r.prediction.empty()) return {};
+  if (!r.proposer.contains(ProposerKind::kPrediction) || !r.prediction.empty()) return {};
   return bad(ErrorCode::kInvalidValue,
-             "proposer is \"prediction\", which needs the expected answer under prediction",
+             "proposer names \"prediction\", which needs the expected answer under prediction",
              "prediction");
 }
 

@@ -29,6 +29,10 @@ struct ValueWriter {
   template <class E>
   requires std::is_enum_v<E>
   void write(E value) { out.str(name_of(value)); }
+  void write(ProposerSet set) {
+    if (set.size() != 1) out.array(static_cast<std::size_t>(set.size()));
+    set.for_each([&](ProposerKind kind) { write(kind); });
+  }
   void write(const JsonList& list) { out.str(list.text); }
   void write(const JsonObject& object) { out.str(object.text); }
   void write(const ChatMessage& message) {

@@ -66,6 +66,12 @@ struct AnswerType<std::map<std::string, T>> {
   static std::string name() { return "dict[str, " + AnswerType<T>::name() + "]"; }
 };
 
+std::string literal(const auto& names) {
+  std::string text;
+  for (const auto name : names) text += (text.empty() ? "\"" : ", \"") + std::string(name) + "\"";
+  return "Literal[" + text + "]";
+}
+
 // The type of a keyword of a request. None is as good as not given.
 struct KeywordType {
   static std::string of(bool, const Limit&) { return "Optional[bool]"; }
@@ -76,11 +82,10 @@ struct KeywordType {
   }
   template <class E>
   requires std::is_enum_v<E>
-  static std::string of(E, const Limit&) {
-    std::string names;
-    for (const auto name : names_of(E{}))
-      names += (names.empty() ? "\"" : ", \"") + std::string(name) + "\"";
-    return "Optional[Literal[" + names + "]]";
+  static std::string of(E, const Limit&) { return "Optional[" + literal(names_of(E{})) + "]"; }
+  static std::string of(ProposerSet, const Limit&) {
+    const std::string one = literal(kProposerNames);
+    return "Union[" + one + ", Sequence[" + one + "], None]";
   }
   static std::string of(const std::string&, const Limit&) { return "Optional[str]"; }
   static std::string of(const std::vector<std::string>&, const Limit&) {

@@ -8,6 +8,6 @@
 namespace foretoken::wire {
 
 inline constexpr std::uint8_t kVersionMajor = 1;
-inline constexpr std::uint8_t kVersionMinor = 5;
+inline constexpr std::uint8_t kVersionMinor = 6;
 
 }  // namespace foretoken::wire

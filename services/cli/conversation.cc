@@ -33,8 +33,7 @@ Json json_of(const std::vector<wire::ChatMessage>& messages) {
 }
 
 bool is_text_key(std::string_view key) {
-  return key == "model" || key == "tenant" || key == "prediction" || key == "proposer" ||
-         key == "acceptance";
+  return key == "model" || key == "tenant" || key == "prediction" || key == "acceptance";
 }
 
 // 0.5, true, on, ["a", "b"], {"5": -1}; anything else is a text.

@@ -127,6 +127,14 @@ class FlagMaker {
     };
     return option<std::string>(set)->check(one_of(names))->type_name("NAME");
   }
+  CLI::Option* make(ProposerSet& member) const {
+    static const std::vector<std::string> names(kProposerNames.begin(), kProposerNames.end());
+    const auto add = [&member](const std::string& text) {
+      if (member == ProposerKind::kDefault) member = {};
+      member.add(value_named<ProposerKind>(text).value_or(ProposerKind::kDefault));
+    };
+    return repeated<std::string>(add)->check(one_of(names))->type_name("NAME");
+  }
   CLI::Option* make(std::vector<std::string>& member) const {
     return repeated<std::string>([&member](const std::string& text) { member.push_back(text); });
   }

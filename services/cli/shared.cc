@@ -104,9 +104,7 @@ Result<wire::ClientRequest> request_from(const RequestOptions& options) {
   wire::ClientRequest request = options.request;
   request.timeout_ms = static_cast<std::uint32_t>(options.timeout_s * 1000);
   if (options.no_spec) request.num_draft_tokens = 0;
-  if (request.given.contains("prediction") && !request.given.contains("proposer"))
-    request.proposer = ProposerKind::kPrediction;
-  if (request.proposer == ProposerKind::kPrediction && request.prediction.empty())
+  if (request.proposer.contains(ProposerKind::kPrediction) && request.prediction.empty())
     return Error{ErrorCode::kInvalidValue,
                  "the prediction proposer has nothing to guess from: give it the expected answer",
                  "--prediction"};

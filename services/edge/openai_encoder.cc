@@ -46,9 +46,8 @@ class UsageSum {
     completions_[choice] = reply.usage.completion_tokens;
     if (choice % n_per_prompt_ == 0) cached_ += reply.usage.cached_tokens;
     const auto& speculation = reply.metrics.speculative_decoding;
-    if (speculation.proposer != "prediction") return;
-    accepted_ += speculation.num_accepted_draft_tokens;
-    rejected_ += speculation.num_draft_tokens - speculation.num_accepted_draft_tokens;
+    accepted_ += speculation.num_accepted_prediction_tokens;
+    rejected_ += speculation.num_prediction_tokens - speculation.num_accepted_prediction_tokens;
   }
   void add_reasoning(std::uint32_t n_tokens) { reasoning_ += n_tokens; }
 

@@ -27,6 +27,10 @@ void add_counts(const wire::Done& done, wire::SpeculativeDecoding& spec) {
   for (const wire::ProposerStats& proposer : done.proposers) {
     spec.num_draft_tokens += proposer.drafted;
     spec.num_accepted_draft_tokens += proposer.accepted;
+    if (proposer.proposer == ProposerKind::kPrediction) {
+      spec.num_prediction_tokens += proposer.drafted;
+      spec.num_accepted_prediction_tokens += proposer.accepted;
+    }
     if (proposer.rounds > 0)
       names += (names.empty() ? "" : "+") + std::string(name_of(proposer.proposer));
   }

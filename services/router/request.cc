@@ -16,6 +16,15 @@ namespace {
 constexpr std::size_t kLeastTokens = 32;       // what a turn costs at least
 constexpr std::uint8_t kConstraintsSince = 4;  // minor version of the protocol
 
+// For a target that knows one proposer of a request.
+ProposerKind first_of(ProposerSet asked) {
+  ProposerKind first = ProposerKind::kNone;
+  asked.for_each([&](ProposerKind kind) {
+    if (first == ProposerKind::kNone) first = kind;
+  });
+  return first;
+}
+
 std::uint64_t salt_of(const std::string& tenant) {
   if (tenant.empty()) return 0;
   std::uint64_t hash = 0x9ae16a3b2f90404full;
@@ -508,7 +517,7 @@ void Request::open(TimePoint now, Actions& out) {
   wire::Open message{.tokens = prompt,
                      .n_prompt = static_cast<std::uint32_t>(prompt.size()),
                      .params = asked_.params,
-                     .proposer = asked_.proposer,
+                     .proposer = first_of(asked_.proposer),
                      .draft_len = asked_.num_draft_tokens,
                      .adaptive = asked_.adaptive,
                      .prediction = prompt_.encoded.prediction_tokens,
@@ -517,7 +526,8 @@ void Request::open(TimePoint now, Actions& out) {
                      .flow = flow_,
                      .flow_weight = static_cast<float>(context_.rules.weight_of(asked_.tenant)),
                      .prompt_logprobs_from = answer_.prompt_logprobs_from(),
-                     .tokens_interval_us = short_micros(tokens_interval())};
+                     .tokens_interval_us = short_micros(tokens_interval()),
+                     .proposers = asked_.proposer.size() > 1 ? asked_.proposer.bits() : 0};
   message.tokens.insert(message.tokens.end(), answer_.tokens().begin(), answer_.tokens().end());
   out.push_back(ToWorker{*target_, id_, std::move(message)});
 }

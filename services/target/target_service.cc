@@ -18,10 +18,15 @@ constexpr std::size_t kTokensAtOnce = 256;  // with 20 log probabilities each 45
 constexpr Duration kSweep = std::chrono::seconds(1);
 constexpr Duration kLastWords = std::chrono::milliseconds(500);
 
-ProposerKind proposer_of(const wire::Open& open, const TargetServiceOptions& options) {
-  if (open.proposer != ProposerKind::kDefault) return open.proposer;
-  return open.prediction.empty() || !options.allow_prediction ? options.proposer
-                                                              : ProposerKind::kPrediction;
+// Prompt lookup costs nothing beside a draft, and what the client expects is a source of its own.
+ProposerSet proposers_of(const wire::Open& open, const TargetServiceOptions& options) {
+  const ProposerSet asked =
+      open.proposers != 0 ? ProposerSet::of_bits(open.proposers) : ProposerSet(open.proposer);
+  if (!asked.contains(ProposerKind::kDefault)) return asked.sources();
+  ProposerSet set = ProposerSet(options.proposer).sources();
+  if (options.proposer == ProposerKind::kDraft) set.add(ProposerKind::kNgram);
+  if (!open.prediction.empty() && options.allow_prediction) set.add(ProposerKind::kPrediction);
+  return set;
 }
 
 std::string fallback_of(const SpecStats& spec) {
@@ -168,8 +173,7 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
       .params = open.params,
       .prompt_logprobs_from = open.prompt_logprobs_from,
       .end_tokens = open.end_tokens,
-      .proposer = proposer_of(open, options_),
-      .fallback = options_.fallback,
+      .proposers = proposers_of(open, options_),
       .draft_len = open.draft_len < 0
                        ? options_.draft_len
                        : std::min(static_cast<std::uint32_t>(open.draft_len), kMaxDraftTokens),
@@ -521,6 +525,14 @@ void TargetService::list_metrics(Metrics& metrics) {
   metrics.counter("spec_decode_num_draft_tokens_total", now.spec.n_drafted);
   metrics.counter("spec_decode_num_accepted_tokens_total", now.spec.n_accepted);
   metrics.counter("spec_decode_silent_passes_total", now.n_silent_steps);
+  for (std::size_t i = 0; i < kProposerKinds; ++i) {
+    const auto& [n_right, n_wrong] = now.proposals[i];
+    if (n_right + n_wrong == 0) continue;
+    const std::string source(kProposerNames[i]);
+    metrics.counter("proposals_total", n_right, {{"source", source}, {"outcome", "right"}});
+    metrics.counter("proposals_total", n_wrong, {{"source", source}, {"outcome", "wrong"}});
+  }
+  metrics.counter("edges_agreed_total", now.n_agreed);
   metrics.gauge("spec_decode_asking_gain", engine_.drafting_gate().gain());
   for (std::size_t i = 0; i < now.spec.by_depth.size() && now.spec.by_depth[i].n_drafted > 0; ++i)
     metrics.counter("spec_decode_num_accepted_tokens_per_pos_total",

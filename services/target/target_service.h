@@ -28,7 +28,6 @@ struct TargetServiceOptions {
   std::string router;  // endpoint
   Duration heartbeat = std::chrono::milliseconds(250);
   ProposerKind proposer = ProposerKind::kDraft;  // of requests that name none
-  LocalFallback fallback = LocalFallback::kPlain;
   std::uint32_t draft_len = 4;
   bool adaptive = true;
   bool allow_prediction = true;

@@ -71,6 +71,8 @@ TEST_F(RequestFlags, EachTypeIsReadIntoItsMember) {
                           "0",
                           "--proposer",
                           "ngram",
+                          "--proposer",
+                          "draft",
                           "--tenant",
                           "acme",
                           "--priority",
@@ -87,7 +89,7 @@ TEST_F(RequestFlags, EachTypeIsReadIntoItsMember) {
   EXPECT_EQ(got.stop, (std::vector<std::string>{"a", "b c"}));
   EXPECT_FALSE(got.adaptive);
   EXPECT_EQ(got.num_draft_tokens, 0);
-  EXPECT_EQ(got.proposer, ProposerKind::kNgram);
+  EXPECT_EQ(got.proposer, (ProposerSet{ProposerKind::kDraft, ProposerKind::kNgram}));
   EXPECT_EQ(got.tenant, "acme");
   EXPECT_EQ(got.priority, 255);
   EXPECT_EQ(got.request_id, (RequestId{0x0011223344556677, 0x8899aabbccddeeff}));

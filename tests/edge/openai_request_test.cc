@@ -94,13 +94,14 @@ TEST(OpenAiChat, AnswersOfOneRequestShareASeedAndDifferByTheirNumber) {
 }
 
 TEST(OpenAiChat, SpeculationAndPredictionReachTheRouter) {
-  const auto ask = read(
-      read_chat(chat(R"(, "speculation": {"draft_len": 3, "proposer": "ngram", "adaptive": false},
+  const auto ask = read(read_chat(
+      chat(
+          R"(, "speculation": {"draft_len": 3, "proposer": ["ngram", "prediction"], "adaptive": false},
                "prediction": {"type": "content", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]})"),
-                {}));
+      {}));
   const auto& request = ask.generation.choices[0];
   EXPECT_EQ(request.num_draft_tokens, 3);
-  EXPECT_EQ(request.proposer, ProposerKind::kNgram);
+  EXPECT_EQ(request.proposer, (ProposerSet{ProposerKind::kNgram, ProposerKind::kPrediction}));
   EXPECT_FALSE(request.adaptive);
   EXPECT_EQ(request.prediction, "ab");
   const auto off =

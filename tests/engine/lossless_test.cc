@@ -68,6 +68,7 @@ struct Coverage {
   std::uint64_t n_complete = 0;     // answers that their grammar ended
   std::uint64_t n_ended_early = 0;  // by an end token, where the grammar allowed more
   std::uint64_t n_guessed_under_grammar = 0;
+  std::uint64_t n_agreed = 0;  // proposed tokens that several sources said
 };
 
 // A vocabulary for grammars: every byte of kLetters alone, and pieces of up to four of them.
@@ -203,6 +204,7 @@ class Case {
     coverage_.spec.add(end.spec);
     coverage_.n_preemptions += end.n_preemptions;
     coverage_.n_cut_steps += end.n_cut_steps;
+    coverage_.n_agreed += end.n_agreed;
     coverage_.n_hit_tokens += end.kv.n_hit_tokens;
   }
 
@@ -219,10 +221,7 @@ class Case {
       e.request.seq = SeqId{static_cast<std::uint64_t>(i + 1)};
       e.request.prompt = random_prompt(dice_, vocab, shared);
       e.request.params = random_params(dice_, vocab);
-      e.request.proposer =
-          dice_.pick({ProposerKind::kDraft, ProposerKind::kDraft, ProposerKind::kNgram,
-                      ProposerKind::kPrediction, ProposerKind::kNone});
-      e.request.fallback = dice_.pick({LocalFallback::kPlain, LocalFallback::kNgram});
+      e.request.proposers = random_sources();
       e.request.draft_len = static_cast<std::uint32_t>(dice_.within(0, 8));
       e.request.length =
           dice_.pick({LengthMode::kFixed, LengthMode::kFixed, LengthMode::kAdaptive});
@@ -248,6 +247,15 @@ class Case {
         if (dice_.one_in(6)) token = static_cast<TokenId>(dice_.within(0, n_rows - 1));
       requests_.push_back(std::move(e));
     }
+  }
+
+  // Any set, a draft in most of them.
+  ProposerSet random_sources() {
+    ProposerSet sources;
+    if (!dice_.one_in(3)) sources.add(ProposerKind::kDraft);
+    if (dice_.one_in(2)) sources.add(ProposerKind::kNgram);
+    if (dice_.one_in(3)) sources.add(ProposerKind::kPrediction);
+    return sources;
   }
 
   void ask_for_prompt(OpenRequest& request) {
@@ -562,6 +570,7 @@ TEST(Lossless, EveryProposerGivesThePlainTextOfAScriptedModel) {
   EXPECT_GT(coverage.n_complete, 50u);
   EXPECT_GT(coverage.n_ended_early, 5u);
   EXPECT_GT(coverage.n_guessed_under_grammar, 200u);
+  EXPECT_GT(coverage.n_agreed, 500u);
 }
 
 // The same with real decoders: what they compute for a row does not depend on its company, or this

@@ -123,7 +123,7 @@ std::vector<OpenRequest> some_requests(std::uint64_t seed) {
     if (i % 3 == 0) p.n_prompt_logprobs = static_cast<std::int32_t>(i);
     request.draft_len = 5;
     request.length = LengthMode::kFixed;
-    request.proposer = i % 3 == 1 ? ProposerKind::kNgram : ProposerKind::kDraft;
+    request.proposers = i % 3 == 1 ? ProposerKind::kNgram : ProposerKind::kDraft;
   }
   return requests;
 }
@@ -289,7 +289,7 @@ TEST(OverRanksOnDevices, SpeculativeTextIsTheTextOfOneProcessWithTheWholeLogits)
     request.prompt.resize(std::min<std::size_t>(request.prompt.size(), 6));
     request.params.max_tokens = 8;
     request.params.ignore_eos = true;
-    request.proposer = ProposerKind::kDraft;
+    request.proposers = ProposerKind::kDraft;
   }
   const MakeBackend make = [] { return emu::make_backend(9, CudaPath::kSimple); };
   const auto plain = by_whole_logits(folder / "target", 2, WeightDType::kBf16, requests, make);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/spec/ngram_proposer.h"
+#include "common/spec/prediction_proposer.h"
 #include "common/spec/prefix_hash.h"
 #include "kernels/include/backend.h"
 #include "tests/support/acceptance_rate.h"
@@ -610,7 +611,7 @@ TEST_F(TargetEngineTest, OpensNoDraftForPlainDecoding) {
   off.draft_len = 0;
   open(off);
   OpenRequest none = request(2);
-  none.proposer = ProposerKind::kNone;
+  none.proposers = ProposerKind::kNone;
   open(none);
   OpenRequest single = request(3, {5}, 1);
   open(single);
@@ -661,15 +662,21 @@ TEST_F(TargetEngineTest, SaysWhyARoundWasPlain) {
   EXPECT_EQ(fallbacks(3, FallbackReason::kNoProposer), 8u);
 }
 
-TEST_F(TargetEngineTest, FallsBackToNgramsOnlyWhereTheRequestSaysSo) {
-  start();
-  draft_.says.readiness = DraftReadiness::kDetached;
+std::vector<TokenId> repeating_prompt() {
   std::vector<TokenId> repeating;
   for (int i = 0; i < 40; ++i) repeating.push_back(static_cast<TokenId>(i % 4 + 1));
-  OpenRequest r = request(1, repeating, 40);
-  r.fallback = LocalFallback::kNgram;
+  return repeating;
+}
+
+constexpr ProposerSet kDraftAndNgram{ProposerKind::kDraft, ProposerKind::kNgram};
+
+TEST_F(TargetEngineTest, LooksUpOnlyWhereTheRequestNamesIt) {
+  start();
+  draft_.says.readiness = DraftReadiness::kDetached;
+  OpenRequest r = request(1, repeating_prompt(), 40);
+  r.proposers = kDraftAndNgram;
   open(r);
-  open(request(2, repeating, 40));
+  open(request(2, repeating_prompt(), 40));
   run();
   EXPECT_EQ(text_[1], plain(r));
   EXPECT_EQ(text_[2], text_[1]);
@@ -678,6 +685,55 @@ TEST_F(TargetEngineTest, FallsBackToNgramsOnlyWhereTheRequestSaysSo) {
         event.stats.spec.by_proposer[static_cast<std::size_t>(ProposerKind::kNgram)].n_drafted;
     EXPECT_EQ(n > 0, event.seq == SeqId{1});
   }
+}
+
+TEST_F(TargetEngineTest, OpensAsksAndClosesEachSourceOfASequence) {
+  start();
+  OpenRequest r = request(1);
+  r.proposers = kDraftAndNgram;
+  open(r);
+  run();
+  EXPECT_EQ(draft_.opened, std::vector<SeqId>{SeqId{1}});
+  EXPECT_EQ(draft_.closed, std::vector<SeqId>{SeqId{1}});
+  EXPECT_EQ(std::ranges::max(draft_.budgets), 4u);
+}
+
+// The client's expectation is right, again and again.
+TEST_F(TargetEngineTest, SparesADraftWhereOthersAreAsGoodAsSure) {
+  PredictionProposer prediction;
+  engine_ = std::make_unique<TargetEngine>(
+      model_, *backend_, Proposers{.each = {&draft_, &prediction}, .watch = &draft_},
+      default_options());
+  const auto n_spared = [&](std::uint64_t seq, ProposerSet proposers) {
+    OpenRequest r = request(seq, {1, 2, 3}, 100);
+    r.prediction = plain(r);
+    r.proposers = proposers;
+    r.draft_len = 2;
+    draft_.budgets.clear();
+    open(r);
+    run();
+    return std::ranges::count(draft_.budgets, 0u);
+  };
+  const auto alone = n_spared(1, ProposerKind::kDraft);
+  EXPECT_GT(n_spared(2, {ProposerKind::kDraft, ProposerKind::kPrediction}), alone + 5);
+}
+
+TEST_F(TargetEngineTest, CountsWhatBecameOfEachSourcesProposals) {
+  start();
+  OpenRequest r = request(1, repeating_prompt(), 40);
+  draft_.script = r.prompt;
+  const std::vector<TokenId> answer = plain(r);
+  draft_.script.insert(draft_.script.end(), answer.begin(), answer.end());
+  r.proposers = kDraftAndNgram;
+  open(r);
+  run();
+  const TargetSnapshot end = engine_->snapshot();
+  const auto& of_draft = end.proposals[static_cast<std::size_t>(ProposerKind::kDraft)];
+  const auto& of_ngram = end.proposals[static_cast<std::size_t>(ProposerKind::kNgram)];
+  EXPECT_GT(of_draft.n_right, 0u);
+  EXPECT_EQ(of_draft.n_wrong, 0u);
+  EXPECT_GT(of_ngram.n_right + of_ngram.n_wrong, 0u);
+  EXPECT_LE(end.n_agreed, of_ngram.n_right + of_ngram.n_wrong);
 }
 
 TEST_F(TargetEngineTest, RefusesWithAReasonAndKeepsNothing) {

@@ -47,7 +47,6 @@ struct Settings {
   std::int32_t max_waiting = 64;
   std::int32_t prefill_chunk = 24;
   LengthMode length = LengthMode::kFixed;
-  LocalFallback fallback = LocalFallback::kPlain;
   float draft_error = 0.4f;
   std::uint32_t max_chained = 1;
   bool has_link = true;  // a second way, with delays and losses of its own

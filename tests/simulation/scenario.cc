@@ -206,7 +206,6 @@ class Scenario {
       settings.max_waiting = static_cast<std::int32_t>(dice_.chance(0.1) ? 2 : 64);
       settings.prefill_chunk = static_cast<std::int32_t>(dice_.number(4, 64));
       settings.length = dice_.chance(0.5) ? LengthMode::kAdaptive : LengthMode::kFixed;
-      settings.fallback = dice_.chance(0.3) ? LocalFallback::kNgram : LocalFallback::kPlain;
       settings.draft_error = dice_.chance(0.2) ? 3.0f : 0.4f;
       settings.max_chained = dice_.chance(0.5) ? 1 : kMaxDraftTokens;
       settings.has_link = dice_.chance(0.6);
@@ -324,10 +323,16 @@ class Scenario {
     if (dice_.chance(0.3))
       request.stop = {std::string(1, static_cast<char>('a' + dice_.number(0, 25))) + "b", "cde"};
     request.num_draft_tokens = static_cast<std::int32_t>(dice_.number(-1, 8));
-    request.proposer = dice_.one_of(std::vector<ProposerKind>{
-        ProposerKind::kDefault, ProposerKind::kDefault, ProposerKind::kDraft, ProposerKind::kDraft,
-        ProposerKind::kNgram, ProposerKind::kPrediction, ProposerKind::kNone});
-    if (request.proposer == ProposerKind::kPrediction) request.prediction = "q";  // never without
+    using enum ProposerKind;
+    request.proposer = dice_.one_of(std::vector<ProposerSet>{kDefault,
+                                                             kDefault,
+                                                             kDraft,
+                                                             {kDraft, kNgram},
+                                                             {kDraft, kNgram, kPrediction},
+                                                             kNgram,
+                                                             kPrediction,
+                                                             kNone});
+    if (request.proposer.contains(kPrediction)) request.prediction = "q";  // never without
     request.adaptive = dice_.chance(0.5);
     request.stream = dice_.chance(0.5);
     if (dice_.chance(0.4))
@@ -343,7 +348,7 @@ class Scenario {
     promise.finish_reason = plain.finish_reason;
     promise.prompt = plain.prompt;
     outcome_.counts.scored += plain.prompt.empty() ? 0 : 1;
-    if (request.proposer == ProposerKind::kPrediction && !plain.text.empty()) {
+    if (request.proposer.contains(ProposerKind::kPrediction) && !plain.text.empty()) {
       request.prediction = plain.text;
       if (request.prediction.size() > 4 && dice_.chance(0.6))
         request.prediction[request.prediction.size() / 2] = 'q';

@@ -42,6 +42,21 @@ TEST(Calibration, KeepsProposersApart) {
   EXPECT_DOUBLE_EQ(calibration.acceptance(kSure, 0), Calibration{}.acceptance(kSure, 0));
 }
 
+TEST(Calibration, TellsAgreementFromOneSourceAlone) {
+  Calibration calibration;
+  PathToken agreed = kSure;
+  agreed.sources = {ProposerKind::kDraft, ProposerKind::kNgram};
+  PathToken alone = kSure;
+  alone.sources = ProposerKind::kDraft;
+  for (int i = 0; i < 200; ++i) {
+    calibration.observe(first(agreed, true));
+    calibration.observe(first(alone, i % 4 == 0));
+  }
+  EXPECT_GT(calibration.acceptance(agreed, 0), 0.9);
+  EXPECT_LT(calibration.acceptance(alone, 0), 0.3);
+  EXPECT_DOUBLE_EQ(calibration.acceptance(kSure, 0), calibration.acceptance(alone, 0));
+}
+
 // Of a depth beyond what is verified nothing is heard: what it was once known for fades.
 TEST(Calibration, ADepthWithoutOutcomesComesToWhatTheOthersSay) {
   Calibration calibration;

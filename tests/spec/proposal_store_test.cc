@@ -135,7 +135,21 @@ TEST(ProposalStore, TheSameEdgeTwiceKeepsTheLargerConfidence) {
   store.insert(kSeq, chain({1}, {5}, 200, ProposerKind::kDraft));
   store.insert(kSeq, chain({1}, {5}, 50, ProposerKind::kPrediction));
   ASSERT_EQ(store.edges(kSeq).size(), 1u);
-  EXPECT_EQ(store.best_path(kSeq, 1, kUncalibrated)[0], (PathToken{5, 200, ProposerKind::kDraft}));
+  EXPECT_EQ(store.best_path(kSeq, 1, kUncalibrated)[0],
+            (PathToken{5,
+                       200,
+                       ProposerKind::kDraft,
+                       {ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kPrediction}}))
+      << "the surest, and all that said it";
+}
+
+TEST(ProposalStore, WhatASourceRepeatsIsNoAgreement) {
+  OpenedStore opened({1});
+  ProposalStore& store = opened.store;
+  store.insert(kSeq, chain({1}, {5, 6}, 100));
+  store.insert(kSeq, chain({1}, {5, 6}, 100));
+  ASSERT_EQ(store.edges(kSeq).size(), 2u);
+  for (const auto& edge : store.edges(kSeq)) EXPECT_EQ(edge.sources, ProposerKind::kDraft);
 }
 
 TEST(ProposalStore, ScoresWhatTheTextHasPassedWhetherItStoodOrNot) {
@@ -146,13 +160,16 @@ TEST(ProposalStore, ScoresWhatTheTextHasPassedWhetherItStoodOrNot) {
   store.insert(kSeq, chain({1}, {7, 3}, 50, ProposerKind::kNgram));
   EXPECT_THAT(store.score(kSeq, 1), IsEmpty()) << "nothing was committed since";
   for (const TokenId token : {2, 3, 6}) opened.text.append(token);
-  const auto draft = [](TokenId token) { return PathToken{token, 200, ProposerKind::kDraft}; };
-  const auto ngram = [](TokenId token, std::uint8_t confidence) {
-    return PathToken{token, confidence, ProposerKind::kNgram};
+  const auto draft = [](TokenId token) {
+    return PathToken{token, 200, ProposerKind::kDraft, ProposerKind::kDraft};
   };
+  const auto ngram = [](TokenId token, std::uint8_t confidence) {
+    return PathToken{token, confidence, ProposerKind::kNgram, ProposerKind::kNgram};
+  };
+  const PathToken both{2, 200, ProposerKind::kDraft, {ProposerKind::kDraft, ProposerKind::kNgram}};
   EXPECT_THAT(store.score(kSeq, 1),
               testing::UnorderedElementsAre(
-                  ScoredToken{draft(2), 0, true}, ScoredToken{ngram(7, 50), 0, false},
+                  ScoredToken{both, 0, true}, ScoredToken{ngram(7, 50), 0, false},
                   ScoredToken{draft(3), 1, true}, ScoredToken{ngram(8, 100), 1, false},
                   ScoredToken{draft(4), 2, false}))
       << "each chain up to its first miss";

@@ -30,6 +30,12 @@ Bytes map_of(const std::vector<Pair>& pairs) {
   return bytes;
 }
 
+Write names(const std::vector<std::string>& all) {
+  return [all](MsgpackWriter& out) {
+    out.array(all.size());
+    for (const std::string& name : all) out.str(name);
+  };
+}
 Write str(const std::string& text) {
   return [text](MsgpackWriter& out) { out.str(text); };
 }
@@ -287,6 +293,14 @@ std::vector<HostileCase> hostile_cases() {
        "is -1"},
       {"ProposerUnknown", with("proposer", str("oracle")), kValue, "proposer",
        "must be default, draft"},
+      {"ProposerUnknownAmongOthers", with("proposer", names({"draft", "oracle"})), kValue,
+       "proposer", "is \"oracle\"; it must be default, draft"},
+      {"ProposersNone", with("proposer", names({})), kValue, "proposer", "is an empty list"},
+      {"ProposerNoneBesideOthers", with("proposer", names({"draft", "none"})), kValue, "proposer",
+       "stand alone"},
+      {"ProposersTooMany",
+       with("proposer", names({"draft", "draft", "draft", "draft", "draft", "draft", "draft"})),
+       kValue, "proposer", "has 7 names; the limit is 5"},
       {"TimeoutZero", with("timeout_ms", num(0)), kValue, "timeout_ms", "from 1 to 3600000"},
       {"TimeoutHuge", with("timeout_ms", num(3'600'001)), kValue, "timeout_ms",
        "from 1 to 3600000"},
@@ -496,7 +510,7 @@ TEST(ClientCodec, ReadsWhatItWrites) {
   r.bad_words = {"b"};
   r.skip_special_tokens = r.add_special_tokens = r.add_generation_prompt = r.adaptive = false;
   r.include_stop_str_in_output = r.stream = true;
-  r.proposer = ProposerKind::kPrediction;
+  r.proposer = {ProposerKind::kDraft, ProposerKind::kPrediction};
   r.num_draft_tokens = 8;
   r.prediction = "p";
   r.timeout_ms = 77;
@@ -510,6 +524,7 @@ TEST(ClientCodec, ReadsWhatItWrites) {
             bytes);  // field by field, as every field differs from its default
   EXPECT_EQ(got.messages, r.messages);
   EXPECT_EQ(got.params, r.params);
+  EXPECT_EQ(got.proposer, r.proposer);
   r.op = ClientOp::kCancel;
   EXPECT_EQ(read_client_request(write_client_request(r)).request->op, ClientOp::kCancel);
 }

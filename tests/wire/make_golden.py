@@ -1,4 +1,4 @@
-"""Golden bytes of every message of protocol 1.5, by an independent packer and an independent listing of the fields.
+"""Golden bytes of every message of protocol 1.6, by an independent packer and an independent listing of the fields.
 
 usage: make_golden.py FOLDER     writes <message>.hex: header and body, one line each, and client_request.hex
 
@@ -41,7 +41,7 @@ MESSAGES = {
     "MetricsReply": (10, "text Passes"),
     "Encode": (32, "enum3 text ids bool bool texts text u64 text enum3 text bool bool"),
     "Encoded": (33, "ids idlists ids text texts bool text"),
-    "Open": (34, "ids u32 SamplingParams ids enum5 i32 bool ids u64 u8 u64 u64 f32 u32 u32"),
+    "Open": (34, "ids u32 SamplingParams ids enum5 i32 bool ids u64 u8 u64 u64 f32 u32 u32 u32"),
     "Opened": (35, "u32"),
     "Busy": (36, "code text u32"),
     "Tokens": (37, "u32 ids u8s [TokenLogprobs]"),
@@ -100,7 +100,7 @@ def pack(item):
 
 
 def header(number, body):
-    return struct.pack("<4sBBHIIQQQQQ", b"FTKN", 1, 5, number, 0, len(body), 0x1122334455667788, 0x99AABBCCDDEEFF00,
+    return struct.pack("<4sBBHIIQQQQQ", b"FTKN", 1, 6, number, 0, len(body), 0x1122334455667788, 0x99AABBCCDDEEFF00,
                        0x0102030405060708, 0xF1F2F3F4F5F6F7F8, 42)
 
 

@@ -47,7 +47,9 @@ def request_map(prompt: Prompt, parameters: Mapping[str, Any]) -> dict[str, Any]
         given["json_schema"] = schema_text(given["json_schema"])
     key, value = prompt_entry(prompt)
     request = {"request_id": given.pop("request_id") if "request_id" in given else os.urandom(16), key: value, **given}
-    if request.get("proposer") == "prediction" and not request.get("prediction"):
+    proposer = request.get("proposer", ())
+    names = (proposer,) if isinstance(proposer, str) else proposer
+    if "prediction" in names and not request.get("prediction"):
         raise ForetokenError("invalid_value", "the prediction proposer needs the expected answer", "prediction")
     return request
 

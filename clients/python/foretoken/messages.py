@@ -87,8 +87,8 @@ class Parameters(TypedDict, total=False):
     # most guessed tokens per round; 0 = plain decoding (from 0 to 32)
     num_draft_tokens: Optional[int]
 
-    # source of proposals: draft, ngram or prediction; default = as configured, none = plain decoding
-    proposer: Optional[Literal["default", "draft", "ngram", "prediction", "none"]]
+    # sources of proposals, one or a list: draft, ngram (prompt lookup), prediction; default = as configured, and prediction where one is given; none = plain decoding
+    proposer: Union[Literal["default", "draft", "ngram", "prediction", "none"], Sequence[Literal["default", "draft", "ngram", "prediction", "none"]], None]
 
     # guess less when it does not pay
     adaptive: Optional[bool]
@@ -184,6 +184,12 @@ class SpeculativeDecoding(TypedDict):
 
     # most guesses per round this request allowed
     num_spec_tokens: int
+
+    # of the guesses delivered, those that the request's prediction was surest of
+    num_accepted_prediction_tokens: int
+
+    # likewise, of the guesses verified
+    num_prediction_tokens: int
 
     # who guessed: draft, ngram, prediction or none; several joined by +
     proposer: str
