@@ -18,6 +18,7 @@
 #include "common/spec/finish.h"
 #include "common/spec/proposal.h"
 #include "common/spec/row_rules.h"
+#include "common/spec/sequence_odds.h"
 
 namespace foretoken {
 
@@ -77,6 +78,7 @@ struct Sequence {
   std::uint32_t n_accepted = 0;
   // Fading average over rounds with proposals of a draft; begins hopeful.
   float accepted_ewma = 0;
+  SequenceOdds odds;
   SequenceStats stats;
 };
 

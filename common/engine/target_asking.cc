@@ -41,8 +41,8 @@ std::uint32_t TargetEngine::budget_over_link(const Sequence& sequence, TimePoint
   const std::uint32_t budget = budget_of(sequence);
   if (sequence.proposers.size() < 2 || outlook(sequence, now).readiness != DraftReadiness::kReady)
     return budget;
-  const auto path = store_.best_path(sequence.id, budget, length_.calibration());
-  return length_.is_plenty(path, budget) ? 0 : budget;
+  const std::vector<PathToken> path = best_path(sequence, budget);
+  return length_.is_plenty(path, budget, sequence.odds.factor()) ? 0 : budget;
 }
 
 std::uint32_t TargetEngine::most_asked(const Sequence& sequence) const {

@@ -136,10 +136,10 @@ std::optional<DraftOutlook> TargetEngine::owed(const Sequence& sequence, TimePoi
   const DraftOutlook draft = outlook(sequence, now);
   if (draft.readiness != DraftReadiness::kReady || !draft.is_under_way) return {};
   const std::uint32_t wanted = budget_of(sequence);
-  const std::vector<PathToken> path = store_.best_path(sequence.id, wanted, length_.calibration());
+  const std::vector<PathToken> path = best_path(sequence, wanted);
   // What others say in its place is no reason to go on without the draft, unless it is sure.
   const bool is_said = path.size() >= wanted && path.back().sources.contains(ProposerKind::kDraft);
-  if (is_said || length_.is_plenty(path, wanted)) return {};
+  if (is_said || length_.is_plenty(path, wanted, sequence.odds.factor())) return {};
   return draft;
 }
 
@@ -160,7 +160,7 @@ Duration TargetEngine::longest_wait(TimePoint now) {
     if (gate_.is_probing()) continue;
     // Beside what would stand without it.
     const double at_hand =
-        length_.worth(store_.best_path(sequence->id, budget_of(*sequence), length_.calibration()));
+        length_.worth(best_path(*sequence, budget_of(*sequence)), sequence->odds.factor());
     expected.push_back(
         {.arrives_in = draft->arrives_in,
          .n_tokens = token_value(*sequence) * std::max(0.0, sequence->accepted_ewma - at_hand)});
@@ -245,7 +245,7 @@ void TargetEngine::collect(TimePoint now) {
     sequence->lacked_room = false;
     const bool may_have = sequence->is_decoding && !sequence->proposers.empty();
     const std::uint32_t cap = may_have ? sequence->proposal_cap() : 0;
-    if (cap > 0) sequence->path = store_.best_path(sequence->id, cap, length_.calibration());
+    if (cap > 0) sequence->path = best_path(*sequence, cap);
     sequence->path.resize(sequence->rules.n_allowed(sequence->path));
     sequence->had_path = !sequence->path.empty();
   }
@@ -354,8 +354,10 @@ void TargetEngine::cut_proposals() {
     sequence.lacked_room = sequence.had_path && rows.n_proposed == 0;
     sequence.path.resize(std::min<std::size_t>(sequence.path.size(), rows.n_proposed));
     if (is_judged(rows)) {
-      candidates_.push_back(
-          {.path = sequence.path, .cap = rows.n_proposed, .value = token_value(sequence)});
+      candidates_.push_back({.path = sequence.path,
+                             .cap = rows.n_proposed,
+                             .value = token_value(sequence),
+                             .odds = sequence.odds.factor()});
       max_drafted += rows.n_proposed;
     } else {
       const double work = prefill_.rates().work(kv_.length(sequence.id), rows.n_known);
@@ -498,7 +500,7 @@ void TargetEngine::note_round(Sequence& sequence,
                               TimePoint now) {
   sequence.n_verified = static_cast<std::uint32_t>(sequence.path.size());
   sequence.n_accepted = n_accepted;
-  note_proposals(store_.score(sequence.id, sequence.n_tokens() - n_delivered));
+  note_proposals(sequence, store_.score(sequence.id, sequence.n_tokens() - n_delivered));
   output_.n_verified += sequence.n_verified;
   if (sequence.n_verified > 0) {
     const std::uint32_t n_kept = std::min(n_accepted, n_delivered);
@@ -515,8 +517,12 @@ void TargetEngine::note_round(Sequence& sequence,
   }
 }
 
-void TargetEngine::note_proposals(std::span<const ScoredToken> scored) {
-  length_.observe_round(scored);
+std::vector<PathToken> TargetEngine::best_path(const Sequence& sequence, std::uint32_t n) const {
+  return store_.best_path(sequence.id, n, length_.calibration(), sequence.odds.factor());
+}
+
+void TargetEngine::note_proposals(Sequence& sequence, std::span<const ScoredToken> scored) {
+  length_.observe_round(scored, sequence.odds);
   for (const ScoredToken& each : scored) {
     each.token.sources.for_each([&](ProposerKind kind) {
       ProposalTally& tally = totals_.proposals[static_cast<std::size_t>(kind)];

@@ -156,7 +156,8 @@ class TargetEngine {
   bool may_ask(const Sequence& sequence) const;
   Duration longest_wait(TimePoint now);
   void note_yield(Duration took);
-  void note_proposals(std::span<const ScoredToken> scored);
+  std::vector<PathToken> best_path(const Sequence& sequence, std::uint32_t n) const;
+  void note_proposals(Sequence& sequence, std::span<const ScoredToken> scored);
   void ask_all(TimePoint now);
   void ask_kinds(ProposerSet kinds, TimePoint now);
   std::uint32_t budget_over_link(const Sequence& sequence, TimePoint now) const;

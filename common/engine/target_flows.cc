@@ -59,7 +59,8 @@ void TargetEngine::add_to_flow(Sequence& sequence, std::uint32_t n_cached) {
   if (sequence.length == LengthMode::kFixed)
     flow.n_fixed_rows += 1 + n_path;
   else
-    flow.candidates.push_back({.path = sequence.path, .cap = n_path});
+    flow.candidates.push_back(
+        {.path = sequence.path, .cap = n_path, .odds = sequence.odds.factor()});
 }
 
 void TargetEngine::divide_rows() {

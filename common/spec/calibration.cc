@@ -35,16 +35,21 @@ const Calibration::Confidence& Calibration::known(const PathToken& token) const 
   return of_source[agreement_class(token)][confidence_class(token)];
 }
 
-double Calibration::acceptance(const PathToken& token, std::uint32_t depth) const {
+double Calibration::mean(const PathToken& token, std::uint32_t depth) const {
   const Confidence& told = known(token);
   const Cell& here = told.at_depth[depth_class(depth)];
   const double said = token.confidence / 255.0;
   const double overall =
       (told.all.n_accepted + kPriorWeight * said) / (told.all.n_tried + kPriorWeight);
-  const double mean = (here.n_accepted + kPriorWeight * overall) / (here.n_tried + kPriorWeight);
-  const double n = told.all.n_tried + kPriorWeight;
-  const double cautious = mean - kOneSided90 * std::sqrt(mean * (1 - mean) / n);
-  return std::clamp(cautious, kLeastOfMean * mean, 1.0);
+  return (here.n_accepted + kPriorWeight * overall) / (here.n_tried + kPriorWeight);
+}
+
+double Calibration::acceptance(const PathToken& token, std::uint32_t depth, double odds) const {
+  const double of_all = mean(token, depth);
+  const double here = odds * of_all / (1 - of_all + odds * of_all);
+  const double n = known(token).all.n_tried + kPriorWeight;
+  const double cautious = here - kOneSided90 * std::sqrt(here * (1 - here) / n);
+  return std::clamp(cautious, kLeastOfMean * here, 1.0);
 }
 
 void Calibration::observe(std::span<const ScoredToken> scored) {

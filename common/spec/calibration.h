@@ -17,8 +17,10 @@ namespace foretoken {
 class Calibration {
  public:
   // P(the token is accepted, given those before it were): lower end of a 90 % interval. depth 0 =
-  // first of a round.
-  double acceptance(const PathToken& token, std::uint32_t depth) const;
+  // first of a round. `odds`: a factor for p / (1 - p), of the sequence.
+  double acceptance(const PathToken& token, std::uint32_t depth, double odds = 1) const;
+  // Likewise, without caution and of no particular sequence.
+  double mean(const PathToken& token, std::uint32_t depth) const;
 
   // What became of the proposals for one sequence in one round, verified or not.
   void observe(std::span<const ScoredToken> scored);

@@ -121,7 +121,7 @@ std::vector<DraftLength::Item> DraftLength::items_of(std::span<const Candidate> 
   for (std::uint32_t i = 0; i < candidates.size(); ++i) {
     double survival = 1;
     for (std::uint32_t k = 0; k < available(candidates[i]); ++k) {
-      survival *= calibration_.acceptance(candidates[i].path[k], k);
+      survival *= calibration_.acceptance(candidates[i].path[k], k, candidates[i].odds);
       items.push_back({survival * candidates[i].value, i});
     }
   }
@@ -147,6 +147,12 @@ std::vector<std::uint32_t> DraftLength::probe(std::span<const Candidate> candida
     --n_left;
   }
   return lengths;
+}
+
+void DraftLength::observe_round(std::span<const ScoredToken> scored, SequenceOdds& of_sequence) {
+  for (const ScoredToken& each : scored)
+    of_sequence.observe(calibration_.mean(each.token, each.depth), each.stood);
+  calibration_.observe(scored);
 }
 
 void DraftLength::observe_step(std::uint32_t n_rows, std::uint32_t n_committed, Duration took) {
@@ -184,16 +190,18 @@ Duration DraftLength::wait(std::span<const Expected> expected,
   return best_wait;
 }
 
-double DraftLength::worth(std::span<const PathToken> path) const {
+double DraftLength::worth(std::span<const PathToken> path, double odds) const {
   double survival = 1, sum = 0;
   for (std::uint32_t k = 0; k < path.size(); ++k)
-    sum += survival *= calibration_.acceptance(path[k], k);
+    sum += survival *= calibration_.acceptance(path[k], k, odds);
   return sum;
 }
 
-bool DraftLength::is_plenty(std::span<const PathToken> path, std::uint32_t wanted) const {
+bool DraftLength::is_plenty(std::span<const PathToken> path,
+                            std::uint32_t wanted,
+                            double odds) const {
   if (path.size() < wanted) return false;
-  return worth(path.first(wanted)) >= kPlenty * wanted;
+  return worth(path.first(wanted), odds) >= kPlenty * wanted;
 }
 
 std::uint32_t DraftLength::budget(std::uint32_t cap) const {

@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/spec/calibration.h"
 #include "common/spec/proposal.h"
+#include "common/spec/sequence_odds.h"
 #include "common/spec/step_cost.h"
 
 namespace foretoken {
@@ -36,6 +37,7 @@ struct Candidate {
   std::span<const PathToken> path;
   std::uint32_t cap = 0;  // the request's num_draft_tokens, or less
   double value = 1;       // of a token of it, against one of another sequence
+  double odds = 1;        // SequenceOdds::factor() of it
 };
 
 // A proposal that is on its way, of a draft that answers in time.
@@ -61,7 +63,7 @@ class DraftLength {
 
   // After the step: for every sequence that committed tokens, what became of its proposals,
   // verified or not; then once what the step cost and brought (all rows, prefill included).
-  void observe_round(std::span<const ScoredToken> scored) { calibration_.observe(scored); }
+  void observe_round(std::span<const ScoredToken> scored, SequenceOdds& of_sequence);
   void observe_step(std::uint32_t n_rows, std::uint32_t n_committed, Duration took);
   // Time the coming step was held back for proposals. It counts in what a second yields, not in
   // what a step costs.
@@ -75,9 +77,9 @@ class DraftLength {
   std::uint32_t budget(std::uint32_t cap) const;
 
   // Expected tokens of the path that would stand.
-  double worth(std::span<const PathToken> path) const;
+  double worth(std::span<const PathToken> path, double odds) const;
   // Whether a path of so many tokens is as good as sure: more of them would add little.
-  bool is_plenty(std::span<const PathToken> path, std::uint32_t wanted) const;
+  bool is_plenty(std::span<const PathToken> path, std::uint32_t wanted, double odds) const;
 
   const Calibration& calibration() const { return calibration_; }
   const StepCost& step_cost() const { return cost_; }

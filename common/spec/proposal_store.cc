@@ -134,6 +134,7 @@ std::span<const TreeEdge> ProposalStore::after(const Continuations& known, Prefi
 struct ProposalStore::Walk {
   const Continuations& known;
   const Calibration& calibration;
+  double odds = 1;
   // A tree has no more edges; colliding hashes could pretend it has.
   std::size_t visits_left = kMaxEdges;
 
@@ -152,7 +153,7 @@ struct ProposalStore::Walk {
       const PathToken token{edge.token, edge.confidence, edge.source, edge.sources};
       const double rest =
           best(prefix_hash_next(prefix, token.token), position + 1, n - 1, depth + 1, below);
-      const double value = calibration.acceptance(token, depth) * (1 + rest);
+      const double value = calibration.acceptance(token, depth, odds) * (1 + rest);
       if (value <= best_value && !reversed.empty()) continue;
       best_value = value;
       reversed.swap(below);
@@ -164,10 +165,11 @@ struct ProposalStore::Walk {
 
 std::vector<PathToken> ProposalStore::best_path(SeqId seq,
                                                 std::uint32_t n,
-                                                const Calibration& calibration) const {
+                                                const Calibration& calibration,
+                                                double odds) const {
   const Continuations& known = find(seq);
   std::vector<PathToken> path;
-  Walk walk{known, calibration};
+  Walk walk{known, calibration, odds};
   walk.best(known.text->prefix(), known.text->size(), n, 0, path);
   std::reverse(path.begin(), path.end());
   return path;

@@ -42,10 +42,11 @@ class ProposalStore {
   std::vector<ScoredToken> score(SeqId seq, Position from) const;
 
   // The path after the committed tokens with the largest expected number of accepted ones, at most
-  // n long.
+  // n long. `odds`: as for Calibration::acceptance().
   std::vector<PathToken> best_path(SeqId seq,
                                    std::uint32_t n,
-                                   const Calibration& calibration) const;
+                                   const Calibration& calibration,
+                                   double odds = 1) const;
 
   struct TreeEdge {
     PrefixHash prefix = 0;  // of the tokens before

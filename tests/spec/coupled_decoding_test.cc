@@ -81,6 +81,7 @@ std::vector<TokenId> joined(std::span<const TokenId> a, std::span<const TokenId>
 
 Answer plain(const Request& request) {
   Answer answer;
+  SequenceOdds odds;
   while (!answer.reason) {
     const auto text = joined(request.prompt, answer.tokens);
     const Row row =
@@ -170,6 +171,7 @@ Answer speculative(const Request& request,
   predicted.open(opening);
 
   Answer answer;
+  SequenceOdds odds;
   while (!answer.reason) {
     const auto text = joined(request.prompt, answer.tokens);
     const Ask ask{.seq = kSeq, .budget = 6};
@@ -179,8 +181,9 @@ Answer speculative(const Request& request,
     if (use_prediction) predicted.collect(TimePoint{}, store);
     if (use_draft) draft.propose(committed, store, request.params);
 
-    const auto path = store.best_path(kSeq, 8, length.calibration());
-    const std::vector<Candidate> batch{{path, static_cast<std::uint32_t>(random() % 9)}};
+    const auto path = store.best_path(kSeq, 8, length.calibration(), odds.factor());
+    const std::vector<Candidate> batch{
+        {.path = path, .cap = static_cast<std::uint32_t>(random() % 9), .odds = odds.factor()}};
     const std::uint32_t n = std::min(length.cut(batch, 0, 100)[0], finish.n_remaining() - 1);
     std::vector<TokenId> drafted;
     for (std::uint32_t i = 0; i < n; ++i) drafted.push_back(path[i].token);
@@ -207,7 +210,7 @@ Answer speculative(const Request& request,
       answer.reason = finish.on_token(token);
       if (answer.reason) break;
     }
-    length.observe_round(store.score(kSeq, n_before));
+    length.observe_round(store.score(kSeq, n_before), odds);
     store.drop_committed(kSeq);
     length.observe_step(n + 1, committed.size() - n_before,
                         std::chrono::microseconds(1000 + 10 * n));

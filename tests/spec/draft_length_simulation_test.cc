@@ -29,6 +29,7 @@ constexpr double kClose = 0.90;
 struct Text {
   double truth = 0;
   std::uint8_t confidence = 0;
+  SequenceOdds odds;
 };
 
 std::uint8_t honest(double truth) { return static_cast<std::uint8_t>(255 * truth); }
@@ -43,7 +44,8 @@ class World {
     std::vector<Candidate> batch;
     for (const Text& text : texts_)
       paths.emplace_back(cap_, PathToken{1, text.confidence, ProposerKind::kDraft});
-    for (const auto& path : paths) batch.push_back({path, cap_});
+    for (std::size_t i = 0; i < paths.size(); ++i)
+      batch.push_back({.path = paths[i], .cap = cap_, .odds = texts_[i].odds.factor()});
     lengths = controller.cut(batch, 0, 10000);
     const std::uint32_t rows = static_cast<std::uint32_t>(texts_.size()) +
                                std::accumulate(lengths.begin(), lengths.end(), 0u);
@@ -62,7 +64,7 @@ class World {
       std::vector<ScoredToken> scored;
       for (std::uint32_t d = 0; d <= accepted && d < cap_; ++d)
         scored.push_back({paths[i][d], d, d < accepted || next_stood});
-      controller.observe_round(scored);
+      controller.observe_round(scored, texts_[i].odds);
       n_verified += lengths[i];
     }
     const double jitter = 1 + 0.05 * (std::uniform_real_distribution<double>(-1, 1)(random_));
@@ -114,7 +116,7 @@ TEST(DraftLengthSimulation, IsNeverSlowerThanPlainWhenNothingIsAccepted) {
   for (const auto& cost : {Cost(roofline), Cost(linear), Cost(flat)})
     for (const std::uint32_t batch : {1u, 4u, 32u, 256u})
       for (const std::uint8_t claimed : {std::uint8_t{60}, std::uint8_t{128}, std::uint8_t{255}}) {
-        World world(std::vector<Text>(batch, {0.0, claimed}), cost, 1, 8);
+        World world(std::vector<Text>(batch, {0.0, claimed, {}}), cost, 1, 8);
         EXPECT_GE(world.gain(batch > 100 ? 1000 : 2000), 0.97)
             << "batch " << batch << " claims " << int{claimed};
       }
@@ -123,7 +125,7 @@ TEST(DraftLengthSimulation, IsNeverSlowerThanPlainWhenNothingIsAccepted) {
 TEST(DraftLengthSimulation, ComesCloseToTheBestLengthThatKnowsTheTruth) {
   for (const double a : {0.6, 0.8, 0.9})
     for (const std::uint32_t batch : {1u, 8u, 32u, 64u, 128u, 256u}) {
-      World world(std::vector<Text>(batch, {a, honest(a)}), roofline, 2);
+      World world(std::vector<Text>(batch, {a, honest(a), {}}), roofline, 2);
       world.gain(200);
       const double best = best_fixed_gain(a, batch, roofline, 16);
       const double gain = world.gain(batch > 100 ? 400 : 2000);
@@ -141,8 +143,8 @@ TEST(DraftLengthSimulation, AMixedBatchGainsFromALengthPerSequence) {
       16 * (expected_tokens(0.9, 10) + expected_tokens(0.5, 1)) / roofline(16 * 13) / plain;
   EXPECT_NEAR(one_for_all, 2.697, 0.001);
   EXPECT_NEAR(per_sequence, 3.257, 0.001);
-  std::vector<Text> texts(32, {0.9, honest(0.9)});
-  for (std::size_t i = 0; i < 16; ++i) texts[i] = {0.5, honest(0.5)};
+  std::vector<Text> texts(32, {0.9, honest(0.9), {}});
+  for (std::size_t i = 0; i < 16; ++i) texts[i] = {0.5, honest(0.5), {}};
   World world(texts, roofline, 3);
   world.gain(300);
   const double gain = world.gain(2000);
@@ -150,11 +152,26 @@ TEST(DraftLengthSimulation, AMixedBatchGainsFromALengthPerSequence) {
   EXPECT_GE(gain, 0.95 * per_sequence);
 }
 
+// All claim the same: only what became of its own tokens tells a sequence from the others.
+TEST(DraftLengthSimulation, SequencesOfOneClassAreToldApart) {
+  const double plain = 32 / roofline(32);
+  const double best = 16 * (expected_tokens(0.9, 10) + 1) / roofline(16 * 12) / plain;
+  const double of_class =
+      16 * (expected_tokens(0.9, 4) + expected_tokens(0.2, 4)) / roofline(32 * 5) / plain;
+  std::vector<Text> texts(32, {0.9, honest(0.55), {}});
+  for (std::size_t i = 0; i < 16; ++i) texts[i].truth = 0.2;
+  World world(texts, roofline, 8);
+  world.gain(300);
+  const double gain = world.gain(2000);
+  EXPECT_GE(gain, 0.9 * best);
+  EXPECT_GE(gain, 1.15 * of_class);
+}
+
 TEST(DraftLengthSimulation, LearnsThatADraftIsBetterOrWorseThanItSays) {
-  World modest(std::vector<Text>(4, {0.9, honest(0.3)}), roofline, 4);
+  World modest(std::vector<Text>(4, {0.9, honest(0.3), {}}), roofline, 4);
   modest.gain(500);
   EXPECT_GE(modest.gain(2000), kClose * best_fixed_gain(0.9, 4, roofline, 16));
-  World boasting(std::vector<Text>(64, {0.2, 250}), roofline, 5);
+  World boasting(std::vector<Text>(64, {0.2, 250, {}}), roofline, 5);
   boasting.gain(500);
   EXPECT_GE(boasting.gain(2000), 0.97);
 }
@@ -162,7 +179,7 @@ TEST(DraftLengthSimulation, LearnsThatADraftIsBetterOrWorseThanItSays) {
 // It spends no row on finding out: while off, what was proposed is compared with what came.
 TEST(DraftLengthSimulation, ComesBackWithinASecondOfTheTextGettingEasier) {
   for (std::uint32_t seed = 1; seed <= 25; ++seed) {
-    World world(std::vector<Text>(1, {0.0, honest(0.8)}), flat, seed);
+    World world(std::vector<Text>(1, {0.0, honest(0.8), {}}), flat, seed);
     while (world.seconds < 5) world.step();
     EXPECT_TRUE(world.controller.is_off());
     const std::uint64_t n_before = world.n_verified;
@@ -186,7 +203,7 @@ TEST(DraftLengthSimulation, KeepsItsGainWhereStepsAreDisturbed) {
       for (const std::uint32_t batch : {1u, 8u}) {
         double mean = 0, worst = 9;
         for (int seed = 1; seed <= kSeeds; ++seed) {
-          World world(std::vector<Text>(batch, {a, honest(a)}), flat,
+          World world(std::vector<Text>(batch, {a, honest(a), {}}), flat,
                       static_cast<std::uint32_t>(seed), 4);
           world.hiccup_percent = percent;
           world.gain(200);
@@ -205,7 +222,7 @@ TEST(DraftLengthSimulation, IsNotSlowerWhenTheTextKeepsChangingSides) {
   for (const auto& cost : {Cost(roofline), Cost(linear), Cost(flat)})
     for (const std::uint32_t batch : {1u, 4u, 32u})
       for (const int phase_steps : {5, 20, 50, 200}) {
-        World world(std::vector<Text>(batch, {0.0, 220}), cost, 6);
+        World world(std::vector<Text>(batch, {0.0, 220, {}}), cost, 6);
         for (int step = 0; step < 2000; ++step) {
           world.set_truth(step / phase_steps % 2 == 0 ? 0.9 : 0.0);
           world.step();
@@ -217,7 +234,7 @@ TEST(DraftLengthSimulation, IsNotSlowerWhenTheTextKeepsChangingSides) {
 }
 
 TEST(DraftLengthSimulation, DoesNotSwitchFasterThanEveryTenSteps) {
-  World world(std::vector<Text>(2, {0.35, 128}), linear, 7);
+  World world(std::vector<Text>(2, {0.35, 128, {}}), linear, 7);
   bool was_off = false;
   int last_switch_off = -1000, n_switches = 0;
   for (int step = 0; step < 20000; ++step) {

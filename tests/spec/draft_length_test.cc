@@ -25,6 +25,8 @@ std::vector<ScoredToken> scored(std::span<const PathToken> path, std::size_t n_a
   return all;
 }
 
+SequenceOdds none;  // told of outcomes, never asked
+
 // Often enough to be believed.
 void observe_often(DraftLength& length, std::uint32_t n_rows, Duration took) {
   for (int i = 0; i < 3; ++i) length.observe_step(n_rows, 1, took);
@@ -79,8 +81,8 @@ TEST(DraftLength, ATokensValueDecidesWhatItMayCostTheOthers) {
   teach_cost(length, 0.1);
   const auto path = chain(4, 240), unsure = chain(4, 60);
   for (int i = 0; i < 200; ++i) {
-    length.observe_round(scored(path, 4));
-    length.observe_round(scored(unsure, i % 3 == 0 ? 1 : 0));
+    length.observe_round(scored(path, 4), none);
+    length.observe_round(scored(unsure, i % 3 == 0 ? 1 : 0), none);
   }
   std::vector<Candidate> batch(15);
   batch.push_back({path, 4});
@@ -187,7 +189,7 @@ std::uint32_t count_trials(DraftLength& length, int n_steps, int us_per_row) {
       EXPECT_EQ(n_verified, 2u);
       EXPECT_THAT(cut, Each(testing::Le(1u)));
     }
-    for (int i = 0; i < 3; ++i) length.observe_round(scored(path, 1));
+    for (int i = 0; i < 3; ++i) length.observe_round(scored(path, 1), none);
     const auto n_rows = static_cast<int>(3 + n_verified);
     length.observe_step(3 + n_verified, 3, microseconds(1000 + us_per_row * (n_rows - 1)));
   }
@@ -219,7 +221,7 @@ TEST(DraftLength, TriesNothingThatWouldNotBeWorthRowsWithoutAPrice) {
   std::uint32_t n_verified = 0;
   for (int step = 0; step < 1000; ++step) {
     for (const std::uint32_t n : length.cut(batch, 0, 100)) n_verified += step < 200 ? 0 : n;
-    length.observe_round(scored(path, 0));
+    length.observe_round(scored(path, 0), none);
     length.observe_step(2, 2, milliseconds(3));
   }
   EXPECT_EQ(n_verified, 0u);
