@@ -34,6 +34,7 @@ ALLOWED = {
     "kernels/cuda": {"common/base", "kernels/include", "kernels/shared", "kernels/device", "kernels/emu"},
     "kernels": {"common/base", "kernels/include", "kernels/cpu"},
     "common/kv": {"common/base", "kernels/include"},
+    "common/memory": {"common/base"},
     "common/grammar": {"common/base"},
     "common/spec": {"common/base", "common/grammar", "kernels/include"},
     "common/model": {"common/base", "kernels/include", "common/collective"},
