@@ -1,0 +1,220 @@
+#include "common/memory_log/log_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <sys/resource.h>
+#include <csignal>
+#include <fstream>
+#include <vector>
+
+#include "tests/memory_log/written_texts.h"
+#include "tests/support/temp_folder.h"
+
+namespace foretoken {
+namespace {
+
+using Records = std::vector<WrittenRecord>;
+
+class LogFolderTest : public testing::Test {
+ protected:
+  LogFolderOptions options() const {
+    return {.folder = folder_.path() / "memory",
+            .vocabulary = 5,
+            .n_ids = kWrittenIds,
+            .max_tokens = 1 << 20,
+            .max_tenant_tokens = 1 << 20};
+  }
+  LogFolder opened(const LogFolderOptions& options) {
+    auto folder = LogFolder::open(options);
+    EXPECT_TRUE(folder.ok()) << folder.error().message;
+    return std::move(*folder);
+  }
+  LogReport read_back(LogFolder& log, Records* records = nullptr) {
+    auto report = log.read_back([&](std::uint64_t salt, const LogRecord& record) {
+      if (records != nullptr)
+        records->push_back({salt, record.document, {record.tokens.begin(), record.tokens.end()}});
+    });
+    EXPECT_TRUE(report.ok()) << report.error().message;
+    return *report;
+  }
+  static void append(LogFolder& log, const WrittenRecord& record) {
+    const auto written = log.append(record.salt, {record.document, record.tokens});
+    ASSERT_TRUE(written.ok()) << written.error().message;
+  }
+  static void append(LogFolder& log, std::uint64_t begin, std::uint64_t end, std::uint64_t salt) {
+    for (std::uint64_t number = begin; number < end; ++number) {
+      WrittenRecord record = written_record(number);
+      record.salt = salt;
+      append(log, record);
+    }
+  }
+  std::vector<std::filesystem::path> files() const {
+    std::vector<std::filesystem::path> paths;
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(folder_.path() / "memory"))
+      if (entry.path().extension() == ".log") paths.push_back(entry.path());
+    std::sort(paths.begin(), paths.end(),
+              [](const auto& a, const auto& b) { return a.filename() < b.filename(); });
+    return paths;
+  }
+
+  test::TempFolder folder_;
+};
+
+TEST_F(LogFolderTest, ReadsBackWhatIsInTheFilesOfEachTenant) {
+  Records written;
+  {
+    LogFolder log = opened(options());
+    for (std::uint64_t number = 0; number < 300; ++number) {
+      written.push_back(written_record(number));
+      append(log, written.back());
+    }
+  }
+  EXPECT_EQ(files().size(), 3u);
+  LogFolder log = opened(options());
+  Records found;
+  const LogReport report = read_back(log, &found);
+  EXPECT_EQ(report.n_files, 3u);
+  EXPECT_EQ(report.n_torn + report.n_damaged, 0u);
+  const auto by_salt = [](const auto& a, const auto& b) { return a.salt < b.salt; };
+  std::stable_sort(written.begin(), written.end(), by_salt);
+  std::stable_sort(found.begin(), found.end(), by_salt);
+  EXPECT_EQ(found, written);
+}
+
+TEST_F(LogFolderTest, GoesOnInTheNewestFileOfATenant) {
+  for (int run = 0; run < 3; ++run) {
+    LogFolder log = opened(options());
+    read_back(log);
+    append(log, 0, 10, 1);
+  }
+  EXPECT_EQ(files().size(), 1u);
+  LogFolder log = opened(options());
+  Records found;
+  read_back(log, &found);
+  EXPECT_EQ(found.size(), 30u);
+}
+
+TEST_F(LogFolderTest, DeletesTheOldestFileOfATenantWithMoreThanItsLimit) {
+  LogFolderOptions limited = options();
+  limited.file_tokens = 100;
+  limited.max_tenant_tokens = 300;
+  LogFolder log = opened(limited);
+  append(log, 0, 30, 2);
+  append(log, 0, 2000, 1);
+  EXPECT_LE(files().size(), 6u);
+  LogFolder again = opened({.folder = folder_.path() / "other", .n_ids = 1});  // not the same lock
+  EXPECT_GE(log.n_tokens(), 300u);
+  EXPECT_LE(log.n_tokens(), 300u + 2 * 112 + 200);  // the other tenant's stay
+}
+
+TEST_F(LogFolderTest, DeletesTheOldestFileOfAllWithMoreThanTheLimit) {
+  LogFolderOptions limited = options();
+  limited.file_tokens = 100;
+  limited.max_tokens = 500;
+  Records found;
+  {
+    LogFolder log = opened(limited);
+    append(log, 0, 20, 2);
+    append(log, 0, 500, 1);
+    EXPECT_LE(log.n_tokens(), 500u);
+  }
+  LogFolder log = opened(limited);
+  read_back(log, &found);
+  for (const WrittenRecord& record : found) EXPECT_EQ(record.salt, 1u);
+  append(log, 0, 1, 2);  // begins anew
+}
+
+TEST_F(LogFolderTest, CutsATornTailAndADamagedFileAtTheFirstBadRecord) {
+  {
+    LogFolder log = opened(options());
+    append(log, 0, 100, 1);
+    append(log, 0, 100, 2);
+  }
+  const auto paths = files();
+  ASSERT_EQ(paths.size(), 2u);
+  std::filesystem::resize_file(paths[0], std::filesystem::file_size(paths[0]) - 1);
+  const auto middle = static_cast<std::streamoff>(std::filesystem::file_size(paths[1]) / 2);
+  std::fstream damaged(paths[1], std::ios::in | std::ios::out | std::ios::binary);
+  damaged.seekp(middle);
+  damaged.write("\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 8);
+  damaged.close();
+  Records found;
+  {
+    LogFolder log = opened(options());
+    const LogReport report = read_back(log, &found);
+    EXPECT_EQ(report.n_torn, 1u);
+    EXPECT_EQ(report.n_damaged, 1u);
+    EXPECT_EQ(report.cut, std::vector<std::string>{paths[1].string()});
+    EXPECT_GT(found.size(), 120u);
+    EXPECT_LT(found.size(), 199u);
+    append(log, 0, 5, 1);
+    append(log, 0, 5, 2);
+  }
+  LogFolder log = opened(options());
+  Records again;
+  const LogReport report = read_back(log, &again);
+  EXPECT_EQ(report.n_torn + report.n_damaged, 0u);
+  EXPECT_EQ(again.size(), found.size() + 10);
+}
+
+TEST_F(LogFolderTest, LeavesFilesOfAnotherVocabularyAndNamesThem) {
+  {
+    LogFolder log = opened(options());
+    append(log, 0, 10, 1);
+  }
+  const auto paths = files();
+  LogFolderOptions other = options();
+  other.vocabulary = 6;
+  {
+    LogFolder log = opened(other);
+    Records found;
+    const LogReport report = read_back(log, &found);
+    EXPECT_TRUE(found.empty());
+    EXPECT_EQ(report.foreign, std::vector<std::string>{paths[0].string()});
+    append(log, 0, 10, 1);
+  }
+  EXPECT_EQ(files().size(), 2u);
+  LogFolder log = opened(options());
+  EXPECT_EQ(read_back(log).n_files, 1u);
+}
+
+TEST_F(LogFolderTest, RefusesAFolderThatAnotherProcessHas) {
+  LogFolder log = opened(options());
+  const auto second = LogFolder::open(options());
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(second.error().message.find("another process has this log"), std::string::npos);
+}
+
+TEST_F(LogFolderTest, SaysWhyAndLeavesTheFileWholeWhereTheDiskIsFull) {
+  Records written;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto old = std::signal(SIGXFSZ, SIG_IGN);
+  {
+    LogFolder log = opened(options());
+    rlimit limit = before;
+    limit.rlim_cur = 5000;
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+    for (std::uint64_t number = 0;; ++number) {
+      WrittenRecord record = written_record(number);
+      record.salt = 1;
+      const auto result = log.append(1, {record.document, record.tokens});
+      if (!result.ok()) {
+        EXPECT_NE(result.error().message.find(".log cannot be written: "), std::string::npos);
+        break;
+      }
+      written.push_back(record);
+      ASSERT_LT(number, 1000u);
+    }
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  }
+  std::signal(SIGXFSZ, old);
+  LogFolder log = opened(options());
+  Records found;
+  EXPECT_EQ(read_back(log, &found).n_torn, 0u);
+  EXPECT_EQ(found, written);
+}
+
+}  // namespace
+}  // namespace foretoken
