@@ -519,6 +519,25 @@ class Parser {
     micro->add_option("--out", options_.bench_micro.out, "also write the JSON here");
     json(micro);
     quiet(micro);
+    CLI::App* memory = verb(
+        bench, "memory",
+        "a memory of texts against a corpus: tokens per second, bytes, look-ups, accepted guesses",
+        "  foretoken bench memory FOLDER\n"
+        "  foretoken bench memory FOLDER --tokens 1000000 --model FOLDER\n");
+    memory
+        ->add_option("CORPUS", options_.bench_memory.corpus,
+                     "a folder, of which each file of text is a document; every twentieth is not "
+                     "taken in, but looked up")
+        ->required();
+    memory
+        ->add_option("--tokens", options_.bench_memory.tokens, "read files until there are so many")
+        ->check(whole(1000, 1'000'000'000))
+        ->capture_default_str();
+    memory->add_option("--model", options_.bench_memory.model,
+                       "a folder with the tokenizer; default: model.target");
+    memory->add_option("--out", options_.bench_memory.out, "also write the JSON here");
+    json(memory);
+    quiet(memory);
   }
 
   void models() {

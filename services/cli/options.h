@@ -108,6 +108,13 @@ struct BenchMicroOptions {
   std::string out;
 };
 
+struct BenchMemoryOptions {
+  std::string corpus;  // a folder, or a file
+  std::uint64_t tokens = 10'000'000;
+  std::string model;  // whose tokenizer; empty = the configured one
+  std::string out;
+};
+
 struct TokenizeOptions {
   std::string text;
   std::string model;
@@ -165,6 +172,7 @@ struct CliOptions {
   BenchLoadOptions bench_load;
   BenchFilesOptions bench_files;
   BenchMicroOptions bench_micro;
+  BenchMemoryOptions bench_memory;
   TokenizeOptions tokenize;
   ModelOptions model;
   std::string config_out;  // config init, schema, new-key

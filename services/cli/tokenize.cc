@@ -20,11 +20,12 @@ const Config& only_model(const LoadedConfig& loaded) {
   return models.front().config;
 }
 
-std::unique_ptr<Tokenizer> load_tokenizer(const CliOptions& options) {
-  std::string folder = options.tokenize.model;
+}  // namespace
+
+std::unique_ptr<Tokenizer> tokenizer_of(std::string folder, const ConfigOptions& config) {
   RegexPolicy patterns = RegexPolicy::kAny;  // of a folder that is named here
   if (folder.empty()) {
-    const auto loaded = load_configuration(options.config);
+    const auto loaded = load_configuration(config);
     if (!loaded) throw FatalError(ErrorCode::kConfig, "the configuration has errors");
     const ModelSection& model = only_model(*loaded).model;
     folder = model.target;
@@ -33,12 +34,10 @@ std::unique_ptr<Tokenizer> load_tokenizer(const CliOptions& options) {
   return value_or_throw(Tokenizer::load(model_folder(folder, "target"), {.patterns = patterns}));
 }
 
-}  // namespace
-
 int run_tokenize(const CliOptions& options) {
   std::string text = options.tokenize.text;
   if (text.empty() && ::isatty(0) == 0) text = read_all_of_stdin();
-  const auto tokenizer = load_tokenizer(options);
+  const auto tokenizer = tokenizer_of(options.tokenize.model, options.config);
   const auto ids = tokenizer->encode(
       text, options.tokenize.no_special ? AddSpecialTokens::kNo : AddSpecialTokens::kYes);
   if (!ids.ok()) return report_error(ids.error());
@@ -55,7 +54,7 @@ int run_tokenize(const CliOptions& options) {
 }
 
 int run_detokenize(const CliOptions& options) {
-  const auto tokenizer = load_tokenizer(options);
+  const auto tokenizer = tokenizer_of(options.tokenize.model, options.config);
   std::vector<TokenId> ids;
   for (std::int64_t id : options.tokenize.ids) {
     if (id < 0 || id >= static_cast<std::int64_t>(tokenizer->vocab_size()))

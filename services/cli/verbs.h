@@ -1,6 +1,7 @@
 // What each verb does: options in, exit code out. Data goes to stdout, everything else to stderr.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include "common/base/result.h"
 #include "common/config/load.h"
 #include "common/messages/client.h"
+#include "common/tokenizer/tokenizer.h"
 #include "services/cli/options.h"
 
 namespace foretoken::cli {
@@ -29,6 +31,7 @@ int run_bench_acceptance(const CliOptions& options);
 int run_bench_compare(const CliOptions& options);
 int run_plot(const CliOptions& options);
 int run_bench_micro(const CliOptions& options);
+int run_bench_memory(const CliOptions& options);
 int run_tokenize(const CliOptions& options);
 int run_detokenize(const CliOptions& options);
 int run_model_info(const CliOptions& options);
@@ -52,6 +55,9 @@ int run_completion(const CliOptions& options);
 
 // The configuration in force. Prints all errors and returns nothing if there are any.
 std::optional<LoadedConfig> load_configuration(const ConfigOptions& options);
+
+// The tokenizer of a folder, or of the only configured model where it is empty. Throws FatalError.
+std::unique_ptr<Tokenizer> tokenizer_of(std::string folder, const ConfigOptions& config);
 
 // Every value in force, as a configuration file would hold it.
 std::string config_without_origins(const LoadedConfig& loaded);

@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT / "tests/support"))
 from ports import free_port  # noqa: E402
 
 VERBS = ["up", "down", "ps", "top", "trace", "generate", "chat", "run", "demo", "tokenize", "detokenize", "doctor", "version",
-         "bench serve", "bench latency", "bench acceptance", "bench compare", "bench micro", "plot", "model info", "model check", "model pair",
+         "bench serve", "bench latency", "bench acceptance", "bench compare", "bench micro", "bench memory", "plot", "model info", "model check", "model pair",
          "model init-random", "model quantize", "model compare",
          "config show", "config check", "config init", "config schema", "config new-key", "import-triton", "completion"]
 
@@ -65,7 +65,7 @@ class Verbs(unittest.TestCase):
     def test_a_mistyped_second_word_names_the_nearest(self):
         for words, hint in ((["model", "inf"], "did you mean `foretoken model info`?"),
                             (["bench", "server"], "did you mean `foretoken bench serve`?"),
-                            (["bench", "foo"], "it has: serve, latency, acceptance, compare, micro"),
+                            (["bench", "foo"], "it has: serve, latency, acceptance, compare, micro, memory"),
                             (["config", "chekc", "--json"], "did you mean `foretoken config check`?")):
             done = run(*words)
             self.assertEqual((2, ""), (done.returncode, done.stdout), words)
@@ -88,6 +88,31 @@ class Verbs(unittest.TestCase):
         done = run("bench", "micro", "--model", str(self.folder / "nothing"))
         self.assertEqual("", done.stdout)
         self.assertIn(str(self.folder / "nothing"), done.stderr)
+
+    def test_bench_memory_reads_a_corpus_and_finds_its_texts_again(self):
+        corpus = self.folder / "corpus"
+        corpus.mkdir()
+        for i in range(40):
+            (corpus / f"{i:02}.txt").write_text("".join(f"the {n % 7} birds of day {n % 5} sing. " for n in range(i, i + 60)))
+        (corpus / "picture.bin").write_bytes(b"\xff\xfe\x00")
+        out = self.folder / "memory.json"
+        done = run("bench", "memory", str(corpus), "--model", str(ROOT / "models/demo-target"), "--json", "--out", str(out))
+        self.assertEqual(0, done.returncode, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual(report, json.loads(out.read_text()))
+        self.assertEqual("foretoken.bench_memory/1", report["schema"])
+        self.assertEqual(38, report["n_documents"])
+        self.assertGreater(report["n_lookups"], 10)
+        self.assertEqual(1, report["hit_share"])
+        self.assertGreater(report["accepted_per_lookup"], 12)
+        self.assertLessEqual(report["accepted_per_lookup"], report["guessed_per_lookup"])
+        table = run("bench", "memory", str(corpus), "--model", str(ROOT / "models/demo-target"))
+        self.assertIn("Mtok/s", table.stdout)
+        self.assertIn("1 left out", table.stderr)
+        few = run("bench", "memory", str(corpus / "01.txt"), "--model", str(ROOT / "models/demo-target"))
+        self.assertNotEqual(0, few.returncode)
+        self.assertIn("has 1 files of text; at least 20 are needed", few.stderr)
+        self.assertIn("nothing", run("bench", "memory", str(self.folder / "nothing")).stderr)
 
     def test_a_mistyped_option_names_the_nearest_of_its_verb(self):
         for words, name, hint in ((["generate", "--temprature", "0.5", "x"], "--temprature", "--temperature"),
