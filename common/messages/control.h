@@ -63,6 +63,7 @@ struct Hello {
   std::uint32_t draft_len = 0;
   std::string tool_format;
   std::string drafts_for;
+  DraftSource source = DraftSource::kModel;
   bool operator==(const Hello&) const = default;
 
   template <class Self, class Visitor>
@@ -96,6 +97,8 @@ struct Hello {
       "draft: the model_name of the target that it is configured with; others of its vocabulary "
       "use it too",
       3);
+    v(24, "source", m.source,
+      "draft: what it guesses with: model, or memory (of texts); a target uses one of each", 6);
   }
 };
 
@@ -240,6 +243,7 @@ struct Assign {
   Fingerprints fingerprints;
   std::uint32_t max_sequences = 0;
   std::uint32_t order = 0;
+  DraftSource source = DraftSource::kModel;
   bool operator==(const Assign&) const = default;
 
   template <class Self, class Visitor>
@@ -254,6 +258,7 @@ struct Assign {
       "of drafts with as many of its sequences the target takes the lowest; another one for each "
       "target",
       2);
+    v(8, "source", m.source, "of the draft: model or memory", 6);
   }
 };
 

@@ -171,12 +171,17 @@ struct CloseSequence {
       "target -> draft. Forget this sequence; unknown ones too. No answer.";
   SeqId seq;
   Lease lease;
+  Position from = 0;
+  std::vector<TokenId> tail;
   bool operator==(const CloseSequence&) const = default;
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "seq", m.seq, "as the target numbers it");
     v(2, "lease", m.lease, "the attachment that ends");
+    v(3, "from", m.from, "position of the first token of tail", 6);
+    v(4, "tail", m.tail,
+      "tokens of the last round, which no Propose has told; only a memory looks at them", 6);
   }
 };
 

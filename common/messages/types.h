@@ -51,6 +51,8 @@ inline constexpr MessageType kRetiredTypes[] = {
     static_cast<MessageType>(73), static_cast<MessageType>(74), static_cast<MessageType>(75)};
 
 enum class Role : std::uint8_t { kRouter, kTokenizer, kDraft, kTarget, kEdge, kTool };
+// What a draft guesses with: a model, or a memory of texts.
+enum class DraftSource : std::uint8_t { kModel, kMemory };
 enum class PromptKind : std::uint8_t { kTokens, kText, kMessages };
 // What the work thread of a service does: waits, reads messages and looks after timers, or computes
 // a step of its model.
@@ -62,6 +64,7 @@ enum class WorkerState : std::uint8_t { kReady, kDraining, kGone, kRefused };
 
 inline constexpr std::array<std::string_view, 6> kRoleNames{"router", "tokenizer", "draft",
                                                             "target", "edge",      "tool"};
+inline constexpr std::array<std::string_view, 2> kDraftSourceNames{"model", "memory"};
 inline constexpr std::array<std::string_view, 3> kPromptNames{"tokens", "text", "messages"};
 inline constexpr std::array<std::string_view, 3> kActivityNames{"waiting", "messages", "step"};
 inline constexpr std::array<std::string_view, 4> kWorkerStateNames{"ready", "draining", "gone",
@@ -72,6 +75,7 @@ inline constexpr std::array<Role, 5> kServiceRoles{Role::kRouter, Role::kTokeniz
                                                    Role::kTarget, Role::kEdge};
 
 constexpr const auto& names_of(Role) { return kRoleNames; }
+constexpr const auto& names_of(DraftSource) { return kDraftSourceNames; }
 constexpr const auto& names_of(PromptKind) { return kPromptNames; }
 constexpr const auto& names_of(Activity) { return kActivityNames; }
 constexpr const auto& names_of(WorkerState) { return kWorkerStateNames; }

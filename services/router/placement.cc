@@ -9,6 +9,8 @@
 namespace foretoken {
 namespace {
 
+constexpr std::uint8_t kMemoriesSince = 6;  // minor version of the protocol
+
 // Places taken, in 1/1000 of those there are.
 std::uint64_t fullness(const Worker& worker) {
   const std::uint64_t places = std::max<std::uint64_t>(1, worker.hello.max_sequences);
@@ -96,15 +98,20 @@ std::string why_not_together(const wire::Hello& target,
   return works_elsewhere ? "" : why;
 }
 
-std::vector<const Worker*> drafts_of(const wire::Hello& target,
-                                     std::span<const Worker* const> drafts) {
-  std::vector<const Worker*> all, own;
+std::vector<const Worker*> drafts_of(const Worker& target, std::span<const Worker* const> drafts) {
+  std::vector<const Worker*> all, own, memories;
   for (const Worker* draft : drafts) {
-    if (!why_not_paired(target, draft->hello).empty()) continue;
+    if (!why_not_paired(target.hello, draft->hello).empty()) continue;
+    if (draft->hello.source == wire::DraftSource::kMemory) {
+      memories.push_back(draft);
+      continue;
+    }
     all.push_back(draft);
-    if (is_meant_for(draft->hello, target)) own.push_back(draft);
+    if (is_meant_for(draft->hello, target.hello)) own.push_back(draft);
   }
-  return own.empty() ? all : own;
+  std::vector<const Worker*> used = own.empty() ? all : own;
+  if (target.minor >= kMemoriesSince) used.insert(used.end(), memories.begin(), memories.end());
+  return used;
 }
 
 std::optional<WorkerId> place_target(std::span<const Worker* const> targets,

@@ -629,7 +629,7 @@ void RouterService::pair_all() {
     if (is_needed(*draft, bus_->now())) needed.push_back(draft);
   for (std::size_t t = 0; t < targets.size(); ++t) {
     const Worker* target = targets[t];
-    const auto own = drafts_of(target->hello, needed);
+    const auto own = drafts_of(*target, needed);
     for (std::size_t d = 0; d < own.size(); ++d)
       send_worker(target->id, {},
                   wire::Assign{.draft = own[d]->id,
@@ -640,16 +640,19 @@ void RouterService::pair_all() {
                                .max_sequences = own[d]->hello.max_sequences,
                                // Each target begins with another draft.
                                .order = static_cast<std::uint32_t>(
-                                   (d + own.size() - t % own.size()) % own.size())});
+                                   (d + own.size() - t % own.size()) % own.size()),
+                               .source = own[d]->hello.source});
     for (const Worker* draft : drafts) {
       if (std::find(own.begin(), own.end(), draft) != own.end()) continue;
       if (why_not_paired(target->hello, draft->hello).empty())
-        send_worker(target->id, {},
-                    wire::Unassign{.draft = draft->id,
-                                   .incarnation = draft->incarnation,
-                                   .reason = draft->state == wire::WorkerState::kDraining
-                                                 ? "draining"
-                                                 : "there is one of its own model"});
+        send_worker(
+            target->id, {},
+            wire::Unassign{.draft = draft->id,
+                           .incarnation = draft->incarnation,
+                           .reason = draft->state == wire::WorkerState::kDraining ? "draining"
+                                     : draft->hello.source == wire::DraftSource::kMemory
+                                         ? "it takes memories for models"
+                                         : "there is one of its own model"});
       else if (const auto reason = why_not_together(target->hello, draft->hello, targets);
                !reason.empty() && complained_.size() < 1024 && complained_.insert(reason).second)
         log_warning(

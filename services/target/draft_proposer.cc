@@ -56,6 +56,7 @@ Proposal proposal_of(const wire::ProposalRecord& record) {
 // ---- drafts come and go
 
 void DraftProposer::assign(const wire::Assign& assign) {
+  if (assign.source != wire::DraftSource::kModel) return;
   const TimePoint now = bus_->now();
   if (assign.fingerprints.vocabulary != options_.vocabulary) {
     log_warning("refused a draft: its vocabulary is not ours", {{"draft", assign.name}});

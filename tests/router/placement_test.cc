@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/wire/version.h"
+
 namespace foretoken {
 namespace {
 
@@ -205,11 +207,14 @@ Worker draft(std::uint64_t id, const std::string& drafts_for, Fingerprint vocabu
   return worker;
 }
 
-std::vector<std::uint64_t> drafts_used(const std::vector<Worker>& drafts) {
+std::vector<std::uint64_t> drafts_used(const std::vector<Worker>& drafts,
+                                       std::uint8_t minor = wire::kVersionMinor) {
   std::vector<const Worker*> list;
   for (const Worker& worker : drafts) list.push_back(&worker);
   std::vector<std::uint64_t> ids;
-  for (const Worker* used : drafts_of(target(1, 0).hello, list)) ids.push_back(used->id.value);
+  Worker user = target(1, 0);
+  user.minor = minor;
+  for (const Worker* used : drafts_of(user, list)) ids.push_back(used->id.value);
   return ids;
 }
 
@@ -219,6 +224,19 @@ TEST(DraftsOf, AreThoseOfItsModelAndTheOthersOfItsVocabularyWhereThereAreNone) {
   EXPECT_EQ((Ids{2}), drafts_used({draft(1, "m", 5), draft(2, "n")})) << "another vocabulary";
   EXPECT_EQ((Ids{1, 2}), drafts_used({draft(1, ""), draft(2, "m")})) << "one that does not say";
   EXPECT_EQ((Ids{}), drafts_used({draft(1, "m", 5), draft(2, "n", 5)}));
+}
+
+TEST(DraftsOf, AreMemoriesToo) {
+  using Ids = std::vector<std::uint64_t>;
+  const auto memory = [](std::uint64_t id, Fingerprint vocabulary = 1) {
+    Worker worker = draft(id, "", vocabulary);
+    worker.hello.source = wire::DraftSource::kMemory;
+    return worker;
+  };
+  EXPECT_EQ((Ids{3, 2}), drafts_used({draft(1, "n"), memory(2), draft(3, "m")}));
+  EXPECT_EQ((Ids{1, 2}), drafts_used({draft(1, "n"), memory(2)})) << "it is no model's draft";
+  EXPECT_EQ((Ids{}), drafts_used({memory(2, 5)})) << "another vocabulary";
+  EXPECT_EQ((Ids{1}), drafts_used({draft(1, "n"), memory(2)}, 5)) << "takes it for a model";
 }
 
 TEST(WhyNotTogether, IsSaidOfWhatBelongsTogetherAndOfWhatWorksWithNone) {

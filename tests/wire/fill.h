@@ -15,6 +15,7 @@ namespace foretoken::wire {
 constexpr int n_values(Role) { return 6; }
 constexpr int n_values(PromptKind) { return 3; }
 constexpr int n_values(Activity) { return 3; }
+constexpr int n_values(DraftSource) { return 2; }
 constexpr int n_values(ProposerKind) { return 5; }
 constexpr int n_values(AcceptanceRule) { return 2; }
 constexpr int n_values(FinishReason) { return 4; }

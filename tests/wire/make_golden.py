@@ -28,13 +28,13 @@ RECORDS = {
 }
 MESSAGES = {
     "Hello": (1, "enum6 text text Fingerprints u8 text texts u32 ids u32 u32 u32 u32 u32 text u64 "
-              "SamplingDefaults text text enum5 u32 text text"),
+              "SamplingDefaults text text enum5 u32 text text enum2"),
     "HelloReply": (2, "bool code text u32"),
     "Heartbeat": (3, "u64 u32 u32 u64 u32 bool u32 u32 u64 u64 u64 u64 u64 u64 text text u64 "
                   "enum3 u64 u64 [DraftSetAside]"),
     "HeartbeatReply": (4, "u64 bool bool"),
     "Goodbye": (5, "text"),
-    "Assign": (6, "u64 u64 text text Fingerprints u32 u32"),
+    "Assign": (6, "u64 u64 text text Fingerprints u32 u32 enum2"),
     "Unassign": (7, "u64 u64 text"),
     "DraftLost": (8, "u64 u64 text"),
     "MetricsRequest": (9, "u64 bool"),
@@ -56,7 +56,7 @@ MESSAGES = {
     "Propose": (65, "[ProposeRecord]"),
     "Proposal": (66, "[ProposalRecord]"),
     "Need": (67, "u64 u32 u32 u64 enum5"),
-    "CloseSequence": (68, "u64 u32"),
+    "CloseSequence": (68, "u64 u32 u32 ids"),
     "DraftBusy": (69, "u64 u32 u32"),
     "LinkAsk": (70, "text"),
     "LinkOffer": (71, "text u64 text"),
