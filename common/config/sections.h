@@ -229,6 +229,34 @@ struct DraftSection : ComputeSection {
   }
 };
 
+struct MemorySection {
+  std::uint32_t tokens = 8u << 20;
+  double tenant_share = 0.25;
+  std::string folder;
+  std::string share = "tenant";
+  std::uint32_t min_match = 2;
+  std::uint32_t max_len = 16;
+  double min_share = 0.1;
+
+  template <class Self, class Visitor>
+  static void fields(Self& s, Visitor&& v) {
+    v("tokens", s.tokens, in_range(65'536, 1'073'741'824),
+      "tokens remembered of all tenants, at 28 bytes each");
+    v("tenant_share", s.tenant_share, in_range(0.001, 1), "the most of them that one tenant has");
+    v("folder", s.folder, anything(),
+      "folder in which texts are kept for the next start, readable for this user alone; \"\" = "
+      "none");
+    v("share", s.share, one_of({"tenant", "all", "off"}),
+      "whose texts a sequence is continued with: tenant = those of its tenant (requests without "
+      "one "
+      "are one tenant), all = everybody's, off = its own");
+    v("min_match", s.min_match, in_range(2, 32), "equal tokens that a place must have before it");
+    v("max_len", s.max_len, in_range(1, 32), "most tokens guessed, and never more than 2 x match");
+    v("min_share", s.min_share, in_range(0, 1),
+      "guesses end where fewer of the places found go on so");
+  }
+};
+
 struct BusSection {
   std::string router = "ipc://router";
   std::string client = "tcp://127.0.0.1:5555";
@@ -363,6 +391,7 @@ struct Config {
   KvCacheSection kv_cache;
   TargetSection target;
   DraftSection draft;
+  MemorySection memory;
   BusSection bus;
   RouterSection router;
   EdgeSection edge;
@@ -377,6 +406,7 @@ struct Config {
     v("kv_cache", c.kv_cache, "the target's paged cache");
     v("target", c.target, "the service that writes the text");
     v("draft", c.draft, "the service that guesses ahead");
+    v("memory", c.memory, "what `foretoken-draft --memory` remembers");
     v("bus", c.bus, "how services find one another");
     v("router", c.router, "the service that clients ask");
     v("edge", c.edge, "the service that speaks HTTP");

@@ -29,7 +29,8 @@ std::string check_id(const std::string& id) {
 ParsedArgs parse_args(const std::string& program,
                       const std::string& summary,
                       int argc,
-                      char** argv) {
+                      char** argv,
+                      const std::vector<ServiceSwitch>& switches) {
   CLI::App app(summary, program);
   Args args;
   std::string file;
@@ -42,6 +43,7 @@ ParsedArgs parse_args(const std::string& program,
       ->type_name("ID");
   app.add_option("--set", args.settings, "override one key; may be repeated")
       ->type_name("SECTION.KEY=VALUE");
+  for (const ServiceSwitch& each : switches) app.add_flag(each.flag, *each.is_on, each.help);
   app.add_flag("--check-config", args.check_config, "check the configuration and stop");
   app.add_flag("--print-config", args.print_config, "print every value with its origin and stop");
   app.add_flag("--version", args.version, "print version and build and stop");

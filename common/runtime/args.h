@@ -7,6 +7,13 @@
 
 namespace foretoken {
 
+// A flag of one service alone.
+struct ServiceSwitch {
+  std::string flag;  // "--memory"
+  std::string help;
+  bool* is_on = nullptr;  // set where it is given
+};
+
 struct Args {
   std::optional<std::string> config_file;
   std::string id = "0";
@@ -25,6 +32,7 @@ struct ParsedArgs {
 ParsedArgs parse_args(const std::string& program,
                       const std::string& summary,
                       int argc,
-                      char** argv);
+                      char** argv,
+                      const std::vector<ServiceSwitch>& switches = {});
 
 }  // namespace foretoken

@@ -129,6 +129,14 @@ constexpr MetricInfo kTable[] = {
     {"draft_tokens_cut_total", kCounter, "draft", "", "Guesses thrown away."},
     {"draft_needs_total", kCounter, "draft", "", "Times that missing tokens were asked for."},
     {"draft_busy_total", kCounter, "draft", "", "Times that there was no room."},
+    {"memory_tokens", kGauge, "draft", "state",
+     "Of a memory of texts: tokens that it has, and places that no tenant has yet."},
+    {"memory_tenants", kGauge, "draft", "", "Tenants of which a memory has texts."},
+    {"memory_lookup_seconds", kHistogram, "draft", "", "Time of a look-up in a memory."},
+    {"memory_hits_total", kCounter, "draft", "", "Look-ups in a memory that had a guess."},
+    {"memory_evicted_tokens_total", kCounter, "draft", "", "Tokens that a memory has forgotten."},
+    {"memory_log_errors_total", kCounter, "draft", "",
+     "Damaged files of a memory's log, and times that it could not be written."},
 
     // ---- edge
     {"http_connections", kGauge, "edge", "", "Connections of HTTP clients."},

@@ -236,7 +236,7 @@ int service_main(const ServiceInfo& info, const std::function<int(const Config&,
       std::string_view(info.argv[1]) == kRankHostWord)  // mpirun's, on another host
     return host_ranks(rank_hosting(info.argc, info.argv));
   const std::string program = "foretoken-" + info.role;
-  const ParsedArgs parsed = parse_args(program, info.summary, info.argc, info.argv);
+  const ParsedArgs parsed = parse_args(program, info.summary, info.argc, info.argv, info.switches);
   if (!parsed.args) return parsed.exit_code;
   const Args& args = *parsed.args;
   if (args.version) {

@@ -10,9 +10,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/ids.h"
 #include "common/config/load.h"
+#include "common/runtime/args.h"
 #include "common/runtime/metrics.h"
 #include "common/runtime/service.h"
 #include "common/wire/envelope.h"
@@ -32,6 +34,7 @@ struct ServiceInfo {
   std::string summary;  // one sentence for --help
   // Its configuration is that of the model which --id names, where several are declared.
   bool serves_one_model = false;
+  std::vector<ServiceSwitch> switches = {};
 };
 
 class Runtime {

@@ -31,12 +31,12 @@ std::string why_not_served(const wire::Attach& attach, Fingerprint vocabulary) {
 
 DraftService::DraftService(const DraftServiceOptions& options,
                            const wire::Hello& hello,
-                           DraftEngine& engine,
+                           Guesser& guesser,
                            wire::Speaker& speaker,
                            Metrics& metrics)
     : WorkerService({options.router, options.heartbeat, kLastWords}, hello, speaker, metrics),
       options_(options),
-      engine_(engine),
+      guesser_(guesser),
       speaker_(speaker) {}
 
 void DraftService::open(Bus& bus, wire::Hello& hello) {
@@ -77,10 +77,10 @@ void DraftService::on_peer_message(const Delivery& delivery,
   if (auto* propose = std::get_if<wire::Propose>(&message)) return on_propose(from, *propose, now);
   if (auto* attach = std::get_if<wire::Attach>(&message)) return on_attach(from, *attach, now);
   if (const auto* close = std::get_if<wire::CloseSequence>(&message))
-    return engine_.detach(from, *close);
+    return guesser_.detach(from, *close);
   if (const auto* ask = std::get_if<wire::LinkAsk>(&message)) return on_link_ask(from, *ask);
   if (std::holds_alternative<wire::Goodbye>(message)) {
-    engine_.detach_all(from.target);
+    guesser_.detach_all(from.target, {});
     forget(targets_.find(from));
     return;
   }
@@ -100,7 +100,7 @@ bool DraftService::admit(const TargetKey& from, const Delivery& delivery, TimePo
       forget(std::min_element(targets_.begin(), targets_.end(), [](const auto& a, const auto& b) {
         return a.second.heard < b.second.heard;
       }));
-    engine_.detach_all(from.target, from.incarnation);  // its former incarnations are over
+    guesser_.detach_all(from.target, from.incarnation);  // its former incarnations are over
     it = targets_.emplace(from, Target{.peer = {}, .user = delivery.user}).first;
   }
   it->second.peer = delivery.peer;
@@ -186,13 +186,13 @@ void DraftService::on_attach(const TargetKey& from, wire::Attach& attach, TimePo
         from, wire::Need{.seq = attach.seq, .lease = attach.lease, .reason = NeedReason::kRefused});
   }
   if (attach.tokens.empty() || attach.n_prompt > attach.tokens.size()) return count_malformed();
-  answer(from, engine_.attach(from, std::move(attach), now));
+  answer(from, guesser_.attach(from, std::move(attach), now));
 }
 
 void DraftService::on_propose(const TargetKey& from, const wire::Propose& propose, TimePoint now) {
-  engine_.renew(from, now);
+  guesser_.renew(from, now);
   for (const wire::ProposeRecord& record : propose.records)
-    answer(from, engine_.follow(from, record, now));
+    answer(from, guesser_.follow(from, record, now));
 }
 
 void DraftService::answer(const TargetKey& to, const DraftOutcome& outcome) {
@@ -227,22 +227,22 @@ void DraftService::on_undelivered(const Peer& peer, Ticket) {
 }
 
 TimePoint DraftService::work(TimePoint now) {
-  engine_.check_ranks(now);
+  guesser_.check(now);
   // Without work a step still frees what has expired, a few times a second.
-  if (engine_.has_work() || engine_.snapshot().n_attached > 0) step();
+  if (guesser_.has_work() || guesser_.snapshot().n_attached > 0) step();
   // One that is idle says nothing; a link says itself when it ends.
   for (auto it = targets_.begin(); it != targets_.end();)
     it = !it->second.beside && now - it->second.heard > kForgotten ? forget(it) : std::next(it);
-  return engine_.has_work() ? now : TimePoint::max();
+  return guesser_.has_work() ? now : TimePoint::max();
 }
 
 void DraftService::step() {
   const TimePoint begin = bus().now();
   bus().progress().doing(wire::Activity::kStep);
-  const DraftOutput& output = engine_.step(begin);
+  const DraftOutput& output = guesser_.step(begin);
   const TimePoint end = bus().now();
   if (output.n_rows > 0) {
-    engine_.record_step_time(end - begin);
+    guesser_.record_step_time(end - begin);
     const std::uint32_t took = short_micros(end - begin) / output.n_steps;
     step_us_ = step_us_ == 0 ? took : (step_us_ * 7 + took) / 8;
     log_.add({.began = begin,
@@ -264,7 +264,7 @@ void DraftService::step() {
 // Where everything stops the drafts are the last: without them what runs would end later. Where
 // this one stops alone the router says that it is not needed, and its targets use others or none.
 bool DraftService::has_to_stay() const {
-  return engine_.snapshot().n_attached > 0 && router().is_needed();
+  return guesser_.snapshot().n_attached > 0 && router().is_needed();
 }
 
 void DraftService::leave() {
@@ -273,7 +273,7 @@ void DraftService::leave() {
 }
 
 wire::Heartbeat DraftService::own_load() const {
-  const DraftSnapshot now = engine_.snapshot();
+  const DraftSnapshot now = guesser_.snapshot();
   return {.active = now.n_attached,
           .queued = now.n_behind,
           .kv_blocks_free = static_cast<std::uint32_t>(now.kv.n_free + now.kv.n_cached),
@@ -285,19 +285,15 @@ wire::Heartbeat DraftService::own_load() const {
 }
 
 std::string DraftService::status() const {
-  return std::to_string(engine_.snapshot().n_attached) + " sequences of " +
+  return std::to_string(guesser_.snapshot().n_attached) + " sequences of " +
          std::to_string(targets_.size()) + " targets";
 }
 
 void DraftService::list_metrics(Metrics& metrics) {
-  const DraftSnapshot now = engine_.snapshot();
+  const DraftSnapshot now = guesser_.snapshot();
   metrics.gauge("draft_sequences", now.n_attached);
   metrics.gauge("draft_links", links_.size());
   metrics.counter("draft_link_fallbacks_total", n_fallbacks_);
-  metrics.gauge("draft_kv_cache_usage_perc", now.kv.usage());
-  metrics.gauge("draft_kv_cache_blocks", now.kv.n_free, {{"state", "free"}});
-  metrics.gauge("draft_kv_cache_blocks", now.kv.n_used, {{"state", "used"}});
-  metrics.gauge("draft_kv_cache_blocks", now.kv.n_cached, {{"state", "cached"}});
   metrics.histogram("spec_decode_round_seconds", propose_, {{"phase", "propose"}});
   metrics.counter("draft_steps_total", now.n_steps);
   metrics.counter("draft_tokens_total", now.n_drafted);
@@ -305,6 +301,7 @@ void DraftService::list_metrics(Metrics& metrics) {
   metrics.counter("draft_tokens_cut_total", now.n_cut);
   metrics.counter("draft_needs_total", now.n_needs);
   metrics.counter("draft_busy_total", now.n_busy);
+  guesser_.list_metrics(metrics);
 }
 
 }  // namespace foretoken

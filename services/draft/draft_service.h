@@ -1,6 +1,6 @@
 // The draft as a service: attachments of many targets in, proposals out, batched into one frame per
 // target and step. It owns nothing of value: everything here may vanish, and a target that misses
-// it asks again. Work thread only; the engine is borrowed.
+// it asks again. Work thread only; the guesser is borrowed.
 //
 // A target on this machine that asks is shown a door for a link through shared memory, with a token
 // that says on the link whose it is. Answers take the link where there is one and it has room.
@@ -12,11 +12,11 @@
 #include <string>
 #include <utility>
 
-#include "common/engine/draft_engine.h"
 #include "common/runtime/pass_log.h"
 #include "common/runtime/posting.h"
 #include "common/runtime/worker_service.h"
 #include "common/wire/codec.h"
+#include "services/draft/guesser.h"
 
 namespace foretoken {
 
@@ -33,7 +33,7 @@ class DraftService final : public WorkerService {
  public:
   DraftService(const DraftServiceOptions& options,
                const wire::Hello& hello,
-               DraftEngine& engine,
+               Guesser& guesser,
                wire::Speaker& speaker,
                Metrics& metrics);
 
@@ -86,7 +86,7 @@ class DraftService final : public WorkerService {
   static constexpr Duration kForgotten = std::chrono::minutes(1);  // a target without a link
 
   DraftServiceOptions options_;
-  DraftEngine& engine_;
+  Guesser& guesser_;
   wire::Speaker& speaker_;
   Targets targets_;
   std::optional<SocketId> door_;  // for links through memory

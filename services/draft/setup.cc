@@ -1,7 +1,12 @@
 #include "services/draft/setup.h"
 
-#include <filesystem>
+#include <unistd.h>
 
+#include <filesystem>
+#include <utility>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/config/resolve.h"
 #include "common/model/config.h"
 #include "common/model/hf_folder.h"
@@ -82,6 +87,62 @@ wire::Hello draft_hello(const Config& config,
   hello.drafts_for = served_model_name(config.model);
   hello.max_sequences = static_cast<std::uint32_t>(engine.max_sequences);
   return hello;
+}
+
+MemoryGuesserOptions memory_guesser_options(const Config& config,
+                                            const ModelVocabulary& vocabulary) {
+  const MemorySection& memory = config.memory;
+  return {.memories = {.n_places = memory.tokens, .tenant_share = memory.tenant_share},
+          .rules = {.min_match = memory.min_match,
+                    .max_len = memory.max_len,
+                    .min_share = memory.min_share},
+          .sharing = memory.share == "all"   ? MemorySharing::kAll
+                     : memory.share == "off" ? MemorySharing::kOff
+                                             : MemorySharing::kTenant,
+          .n_ids = vocabulary.n_ids,
+          .first_document = random_u64(),
+          .clock = steady_now};
+}
+
+// No model, so nothing of one: it serves every target of its vocabulary.
+wire::Hello memory_hello(const std::string& name, const ModelVocabulary& vocabulary) {
+  return {.role = wire::Role::kDraft,
+          .name = name,
+          .fingerprints = {.vocabulary = vocabulary.vocabulary},
+          .model_name = "memory",
+          .vocab_size = static_cast<std::uint32_t>(vocabulary.n_ids),
+          .max_sequences = static_cast<std::uint32_t>(MemoryGuesserOptions{}.max_sequences),
+          .build = build_text(),
+          .pid = static_cast<std::uint64_t>(::getpid()),
+          .device = "cpu",
+          .source = wire::DraftSource::kMemory};
+}
+
+void keep_texts(MemoryGuesser& guesser,
+                const MemorySection& section,
+                const ModelVocabulary& vocabulary) {
+  if (section.folder.empty() || section.share == "off") return;
+  const auto tenant_tokens =
+      static_cast<std::uint64_t>(static_cast<double>(section.tokens) * section.tenant_share);
+  auto folder = LogFolder::open({.folder = section.folder,
+                                 .vocabulary = vocabulary.vocabulary,
+                                 .n_ids = vocabulary.n_ids,
+                                 .max_tokens = section.tokens,
+                                 .max_tenant_tokens = tenant_tokens});
+  const auto report =
+      folder.ok() ? guesser.keep_in(std::move(*folder)) : Result<LogReport>(folder.error());
+  if (!report.ok())
+    return log_warning("texts are not kept for the next start (memory.folder)",
+                       {{"reason", report.error().message}});
+  for (const std::string& path : report->cut)
+    log_warning("a damaged file of texts was cut at its first bad record", {{"file", path}});
+  for (const std::string& path : report->foreign)
+    log_warning("a file of texts is not read: it is of another vocabulary, or none of ours",
+                {{"file", path}});
+  log_info("texts of earlier starts", {{"tokens", report->n_tokens},
+                                       {"files", report->n_files},
+                                       {"torn", report->n_torn},
+                                       {"damaged", report->n_damaged}});
 }
 
 }  // namespace foretoken

@@ -1,5 +1,5 @@
 // From configuration and a loaded model to what the draft's parts are made with. Pure arithmetic
-// over facts; main calls it once. It makes nothing itself.
+// over facts, but for keep_texts(); main calls it once.
 #pragma once
 
 #include <string>
@@ -9,6 +9,7 @@
 #include "common/messages/messages.h"
 #include "common/model/model.h"
 #include "services/draft/draft_service.h"
+#include "services/draft/memory_guesser.h"
 #include "services/served_model/served_model.h"
 
 namespace foretoken {
@@ -27,5 +28,14 @@ wire::Hello draft_hello(const Config& config,
                         const Model& model,
                         const ModelVocabulary& vocabulary,
                         const DraftEngineOptions& engine);
+
+MemoryGuesserOptions memory_guesser_options(const Config& config,
+                                            const ModelVocabulary& vocabulary);
+wire::Hello memory_hello(const std::string& name, const ModelVocabulary& vocabulary);
+// Reads back what memory.folder has, if it is set, and says in the log what was found. A folder
+// that cannot be used is a warning: the memory goes on without.
+void keep_texts(MemoryGuesser& guesser,
+                const MemorySection& section,
+                const ModelVocabulary& vocabulary);
 
 }  // namespace foretoken

@@ -107,7 +107,7 @@ class Completion(unittest.TestCase):
         self.assertLessEqual({verb.split()[0] for verb in VERBS} | {"help"}, set(complete("")))
         self.assertEqual(["serve"], complete("bench", "s"))
         self.assertEqual(["model"], complete("mod"))
-        self.assertEqual(["serve", "latency", "acceptance", "compare", "micro"], complete("help", "bench", ""))
+        self.assertEqual(["serve", "latency", "acceptance", "compare", "micro", "memory"], complete("help", "bench", ""))
         self.assertIn("foretoken-bench-serve", complete("help", "--man", "foretoken-b"))
         self.assertEqual([], complete("no-such-verb"))
 

@@ -12,6 +12,7 @@
 #include "common/spec/prefix_hash.h"
 #include "kernels/include/backend.h"
 #include "kernels/include/numerics.h"
+#include "services/draft/model_guesser.h"
 #include "tests/support/scripted_model.h"
 
 namespace foretoken {
@@ -116,6 +117,7 @@ class DraftServiceTest : public testing::Test {
   wire::Speaker speaker{WorkerId{2}, Incarnation{2}};
   wire::Speaker target{WorkerId{1}, Incarnation{1}};
   DraftEngine engine{model, *backend, {.kv = {.n_blocks = 64}}};
+  ModelGuesser guesser{engine};
   Metrics metrics;
   DraftService service{{.router = "ipc://router",
                         .endpoint = "ipc://d",
@@ -123,7 +125,7 @@ class DraftServiceTest : public testing::Test {
                         .memory_endpoint = kDoorEndpoint,
                         .machine = "here"},
                        {.role = wire::Role::kDraft},
-                       engine,
+                       guesser,
                        speaker,
                        metrics};
 };
@@ -322,7 +324,7 @@ TEST_F(LinkedDraftServiceTest, SaysWhyThereIsNoDoor) {
                       .endpoint = "ipc://d",
                       .vocabulary = kVocabulary,
                       .memory_endpoint = kDoorEndpoint},
-                     {.role = wire::Role::kDraft}, engine, speaker, other_metrics);
+                     {.role = wire::Role::kDraft}, guesser, speaker, other_metrics);
   other.start(bus);
   other.on_message({.peer = {.socket = kTargets, .routing = "t"},
                     .frames = wire::encode(target, {}, wire::LinkAsk{"here"})});

@@ -150,10 +150,12 @@ class System:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self, *names, environment=None, before=()):
-        """Names such as "router", "draft-1". The environment is added to this process's own; `before` goes before the command."""
+        """Names such as "router", "draft-1", and "draft-memory", which is one of texts. The environment is added to this process's own; `before` goes before the command."""
         for name in names:
             role, _, number = name.partition("-")
             command = [*before, os.path.join(BIN, f"foretoken-{role}"), "--config", "/dev/null", "--id", number or "0"]
+            if name == "draft-memory":
+                command.append("--memory")
             settings = list(self.settings)
             if self.keys:
                 self.write_key(role, self.keys[role])

@@ -66,8 +66,8 @@ class MetricsOfASystem(unittest.TestCase):
     def setUpClass(cls):
         use_demo_pair()
         cls.system = System(settings=["metrics.compat=vllm", "edge.port=0"]).__enter__()
-        cls.system.start("router", "tokenizer", "draft", "target", "target-1", "edge")
-        cls.system.wait_ready(targets=2)
+        cls.system.start("router", "tokenizer", "draft", "draft-memory", "target", "target-1", "edge")
+        cls.system.wait_ready(targets=2, drafts=2)
         # The edge sends a token of its own through all services, which would be counted with the requests below.
         wait_for(cls.edge_is_healthy, "a token of the edge has gone through all services")
         client = Client(cls.system)

@@ -16,6 +16,7 @@
 #include "common/wire/codec.h"
 #include "kernels/include/backend.h"
 #include "services/draft/draft_service.h"
+#include "services/draft/model_guesser.h"
 #include "services/router/router_service.h"
 #include "services/target/draft_proposer.h"
 #include "services/target/target_service.h"
@@ -112,6 +113,7 @@ struct DraftProgram final : Program {
   wire::Speaker speaker;
   PacedModel model;
   DraftEngine engine;
+  ModelGuesser guesser;
   DraftService draft;
 };
 

@@ -1,0 +1,117 @@
+// A memory of texts as a Guesser: it keeps what targets tell of their sequences, and answers with
+// what followed the same words before, in any text of the same tenant. No model, no noise: it
+// guesses what most places have, and adds runners-up for the rounds after a rejection.
+//
+// A prompt is taken in by parts, a few thousand tokens a step, so that nobody waits for a long one.
+// Of a sequence only its length, its hash and its last tokens are kept beside the memory. What
+// a tenant has written is seen by no other (MemorySharing::kTenant), by everybody (kAll), or by
+// its own sequence alone (kOff), as the operator says. Texts go to a log, if there is one, whose
+// thread alone waits for the disk.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "common/base/histogram.h"
+#include "common/memory/tenant_memories.h"
+#include "common/memory_log/log_writer.h"
+#include "services/draft/guesser.h"
+
+namespace foretoken {
+
+enum class MemorySharing : std::uint8_t { kTenant, kAll, kOff };
+
+struct MemoryGuesserOptions {
+  TenantMemoriesOptions memories;
+  RecallRules rules;
+  MemorySharing sharing = MemorySharing::kTenant;
+  TokenId n_ids = 0;
+  std::size_t max_sequences = 4096;
+  std::uint64_t first_document = 0;           // of the log: random, so that no run has another's
+  Duration lease = std::chrono::seconds(10);  // without a word from its target a sequence is freed
+  Duration retry_after = std::chrono::milliseconds(250);  // said with Busy
+  std::function<TimePoint()> clock;                       // for the times of look-ups
+};
+
+class MemoryGuesser final : public Guesser {
+ public:
+  explicit MemoryGuesser(const MemoryGuesserOptions& options);
+
+  // Before anything is served: what the log has, and from then on where to write. Returns what
+  // reading it back found; an error leaves the memory without a log.
+  Result<LogReport> keep_in(LogFolder folder);
+
+  DraftOutcome attach(const TargetKey& from, wire::Attach attach, TimePoint now) override;
+  DraftOutcome follow(const TargetKey& from,
+                      const wire::ProposeRecord& record,
+                      TimePoint now) override;
+  void detach(const TargetKey& from, const wire::CloseSequence& close) override;
+  void detach_all(WorkerId target, Incarnation except) override;
+  void renew(const TargetKey& target, TimePoint now) override;
+  bool has_work() const override { return !due_.empty() || !backlog_.empty(); }
+  const DraftOutput& step(TimePoint now) override;
+  void record_step_time(Duration) override {}
+  DraftSnapshot snapshot() const override;
+  void check(TimePoint now) override;
+  void list_metrics(Metrics& metrics) const override;
+
+ private:
+  struct SequenceKey {
+    TargetKey target;
+    SeqId seq{};
+    auto operator<=>(const SequenceKey&) const = default;
+  };
+  struct Followed {
+    Lease lease{};
+    Epoch epoch{};
+    TenantSalt tenant = 0;       // as the target says
+    TenantSalt salt = 0;         // whose memory it is written to
+    std::uint64_t document = 0;  // in the log
+    TenantMemories::Document text;
+    std::vector<TokenId> last;     // of the committed tokens, as many as a look-up reads
+    std::vector<TokenId> waiting;  // committed, but not yet taken in
+    Position known = 0;
+    PrefixHash prefix = 0;
+    bool owes_answer = false;
+    TimePoint asked{};
+    TimePoint renewed{};
+  };
+  using Sequences = std::map<SequenceKey, Followed>;
+
+  DraftOutcome attach_anew(const SequenceKey& key, wire::Attach& attach, TimePoint now);
+  DraftOutcome apply(const SequenceKey& key,
+                     Followed& sequence,
+                     const wire::ProposeRecord& record,
+                     TimePoint now);
+  TenantSalt salt_of(const wire::Attach& attach) const;
+  bool are_tokens(std::span<const TokenId> tokens) const;
+  void take_in(const SequenceKey& key, Followed& sequence, std::span<const TokenId> committed);
+  void write(Followed& sequence, std::span<const TokenId> tokens);
+  void work_off_backlog();
+  void answer(const SequenceKey& key, Followed& sequence);
+  wire::ProposalRecord proposal_of(const SequenceKey& key, const Followed& sequence) const;
+  void forget(Sequences::iterator at);
+  void expire(TimePoint now);
+
+  MemoryGuesserOptions options_;
+  TenantMemories memories_;
+  std::unique_ptr<LogWriter> log_;
+  bool was_log_off_ = false;  // and it was said
+  Sequences sequences_;
+  std::vector<SequenceKey> due_;     // owe an answer
+  std::deque<SequenceKey> backlog_;  // have tokens waiting
+  std::uint64_t n_documents_ = 0;
+  Recollection found_;
+  DraftOutput output_;
+  DraftSnapshot totals_;
+  Histogram lookups_;
+  std::uint64_t n_hits_ = 0;
+  std::uint64_t n_log_errors_ = 0;
+};
+
+}  // namespace foretoken

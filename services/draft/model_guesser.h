@@ -1,0 +1,46 @@
+// The draft model as a Guesser. The engine is borrowed.
+#pragma once
+
+#include <utility>
+
+#include "services/draft/guesser.h"
+
+namespace foretoken {
+
+class ModelGuesser final : public Guesser {
+ public:
+  explicit ModelGuesser(DraftEngine& engine) : engine_(engine) {}
+
+  DraftOutcome attach(const TargetKey& from, wire::Attach attach, TimePoint now) override {
+    return engine_.attach(from, std::move(attach), now);
+  }
+  DraftOutcome follow(const TargetKey& from,
+                      const wire::ProposeRecord& record,
+                      TimePoint now) override {
+    return engine_.follow(from, record, now);
+  }
+  void detach(const TargetKey& from, const wire::CloseSequence& close) override {
+    engine_.detach(from, close);
+  }
+  void detach_all(WorkerId target, Incarnation except) override {
+    engine_.detach_all(target, except);
+  }
+  void renew(const TargetKey& target, TimePoint now) override { engine_.renew(target, now); }
+  bool has_work() const override { return engine_.has_work(); }
+  const DraftOutput& step(TimePoint now) override { return engine_.step(now); }
+  void record_step_time(Duration took) override { engine_.record_step_time(took); }
+  DraftSnapshot snapshot() const override { return engine_.snapshot(); }
+  void check(TimePoint now) override { engine_.check_ranks(now); }
+  void list_metrics(Metrics& metrics) const override {
+    const KvStats kv = engine_.snapshot().kv;
+    metrics.gauge("draft_kv_cache_usage_perc", kv.usage());
+    metrics.gauge("draft_kv_cache_blocks", kv.n_free, {{"state", "free"}});
+    metrics.gauge("draft_kv_cache_blocks", kv.n_used, {{"state", "used"}});
+    metrics.gauge("draft_kv_cache_blocks", kv.n_cached, {{"state", "cached"}});
+  }
+
+ private:
+  DraftEngine& engine_;
+};
+
+}  // namespace foretoken
