@@ -11,7 +11,7 @@
 namespace foretoken {
 
 // Who proposes. kDefault = what the configuration says; kNone = plain decoding.
-enum class ProposerKind : std::uint8_t { kDefault, kDraft, kNgram, kPrediction, kNone };
+enum class ProposerKind : std::uint8_t { kDefault, kDraft, kNgram, kPrediction, kNone, kMemory };
 // How a proposed token is judged: it equals the target's own pick, or by rejection sampling.
 enum class AcceptanceRule : std::uint8_t { kCoupled, kRejection };
 // Why an answer ended: an end token, stop token or stop string; max_tokens or the model's length;
@@ -32,8 +32,8 @@ enum class NeedReason : std::uint8_t { kUnknown, kGap, kMismatch, kEvicted, kRef
 // Whether an answer may, may not or must call a tool.
 enum class ToolChoice : std::uint8_t { kAuto, kNone, kRequired };
 
-inline constexpr std::array<std::string_view, 5> kProposerNames{"default", "draft", "ngram",
-                                                                "prediction", "none"};
+inline constexpr std::array<std::string_view, 6> kProposerNames{"default",    "draft", "ngram",
+                                                                "prediction", "none",  "memory"};
 inline constexpr std::array<std::string_view, 2> kAcceptanceRuleNames{"coupled", "rejection"};
 inline constexpr std::array<std::string_view, 4> kFinishNames{"stop", "length", "cancelled",
                                                               "deadline"};

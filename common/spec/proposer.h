@@ -16,7 +16,7 @@
 namespace foretoken {
 
 // Those that are asked over a link and answer later. The others answer at once.
-inline constexpr ProposerSet kAskedOverALink{ProposerKind::kDraft};
+inline constexpr ProposerSet kAskedOverALink{ProposerKind::kDraft, ProposerKind::kMemory};
 
 // A sequence as it begins. What else is not a value is borrowed for the call.
 struct Opening {

@@ -39,13 +39,13 @@ DraftReadiness readiness_of(const Attachment& attachment, TimePoint now) {
   return DraftReadiness::kDetached;
 }
 
-Proposal proposal_of(const wire::ProposalRecord& record) {
+Proposal proposal_of(const wire::ProposalRecord& record, ProposerKind source) {
   Proposal proposal{.base = record.base,
                     .prefix = record.prefix,
                     .tokens = record.tokens,
                     .parents = record.parents,
                     .confidences = record.confidence,
-                    .source = ProposerKind::kDraft};
+                    .source = source};
   if (proposal.confidences.empty())
     proposal.confidences.assign(proposal.tokens.size(), 128);  // it did not say
   return proposal;
@@ -56,7 +56,6 @@ Proposal proposal_of(const wire::ProposalRecord& record) {
 // ---- drafts come and go
 
 void DraftProposer::assign(const wire::Assign& assign) {
-  if (assign.source != wire::DraftSource::kModel) return;
   const TimePoint now = bus_->now();
   if (assign.fingerprints.vocabulary != options_.vocabulary) {
     log_warning("refused a draft: its vocabulary is not ours", {{"draft", assign.name}});
@@ -182,8 +181,12 @@ void DraftProposer::apply(AttachedSequence& sequence, AttachmentAction action, T
       return;
     case AttachmentAction::kSendClose:
       if (draft == nullptr) return;
+      // A model has no use for the last tokens; a memory tells them to later sequences.
       return AssignedDrafts::end_sequence(
-          *draft, {.seq = sequence.told.seq(), .lease = sequence.attachment.lease()});
+          *draft, options_.kind == ProposerKind::kMemory
+                      ? sequence.told.close(sequence.attachment.lease())
+                      : wire::CloseSequence{.seq = sequence.told.seq(),
+                                            .lease = sequence.attachment.lease()});
     case AttachmentAction::kLeave:
       sequence.no_message_is_due();
       return attach_somewhere(sequence, now);
@@ -413,7 +416,7 @@ void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& in
   const bool sized = record.tokens.size() <= std::size_t{kMaxDraftTokens} * 16 &&
                      record.known <= sequence->told.n_tokens();
   const Insertion insertion =
-      sized ? into.insert(record.seq, proposal_of(record)) : Insertion::kMalformed;
+      sized ? into.insert(record.seq, proposal_of(record, options_.kind)) : Insertion::kMalformed;
   switch (insertion) {
     case Insertion::kInserted:
       ++counters_.usable;

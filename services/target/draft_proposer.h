@@ -33,7 +33,8 @@
 namespace foretoken {
 
 struct DraftPoolOptions {
-  Fingerprint vocabulary = 0;  // of this target: a draft of another is refused
+  ProposerKind kind = ProposerKind::kDraft;  // or kMemory: which source of drafts it has
+  Fingerprint vocabulary = 0;                // of this target: a draft of another is refused
   std::vector<TokenId> end_tokens;
   std::uint32_t first_budget = 4;  // asked for with ATTACH, before the engine asks
   AttachmentRules rules;
@@ -63,7 +64,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
   // Attachments that have to be sent again, probes. Returns when it wants to be called again.
   TimePoint turn(TimePoint now);
 
-  ProposerKind kind() const override { return ProposerKind::kDraft; }
+  ProposerKind kind() const override { return options_.kind; }
   void open(const Opening& opening) override;
   void ask(std::span<const Ask> asks) override;
   void collect(TimePoint now, ProposalStore& into) override;

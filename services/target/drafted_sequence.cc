@@ -38,6 +38,12 @@ wire::ProposeRecord DraftedSequence::propose(Lease lease, AskFor what) {
           .budget = what == AskFor::kGuesses ? budget_ : 0};
 }
 
+wire::CloseSequence DraftedSequence::close(Lease lease) const {
+  const Position from = std::min(known_, text_->size());
+  const auto tail = text_->from(from);
+  return {.seq = seq_, .lease = lease, .from = from, .tail = {tail.begin(), tail.end()}};
+}
+
 bool DraftedSequence::begins_with(Position n_known, PrefixHash prefix) const {
   return n_known > 0 && n_known <= text_->size() && text_->prefix(n_known) == prefix;
 }

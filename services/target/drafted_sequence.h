@@ -29,6 +29,9 @@ class DraftedSequence {
   enum class AskFor : std::uint8_t { kGuesses, kNothing };
   wire::ProposeRecord propose(Lease lease, AskFor what);
 
+  // The end, with what no PROPOSE has told.
+  wire::CloseSequence close(Lease lease) const;
+
   // The draft has so many tokens, and they are these.
   bool begins_with(Position n_known, PrefixHash prefix) const;
   void confirm(Position n_known);                            // it has at least these

@@ -16,16 +16,17 @@ int main(int argc, char** argv) {
           const Model& model = served.model;
           wire::Speaker speaker = runtime.speaker();
           DraftProposer drafts(draft_pool_options(config, model, served.vocabulary), speaker);
+          DraftProposer memories(memory_pool_options(config, model, served.vocabulary), speaker);
           NgramProposer ngram(ngram_config(config.speculation));
           PredictionProposer prediction;
           const TargetEngineOptions options =
               target_engine_options(config, model, served.free_bytes, served.vocabulary);
           TargetEngine engine(served.model, served.backend,
-                              {{&drafts, &ngram, &prediction}, &drafts}, options);
+                              {{&drafts, &memories, &ngram, &prediction}, &drafts}, options);
           TargetService service(target_service_options(config),
                                 target_hello(config, runtime.name(), model, served.backend,
                                              served.vocabulary, options),
-                                engine, drafts, speaker, runtime.metrics());
+                                engine, {drafts, &memories}, speaker, runtime.metrics());
           return served.run(service, engine);
         });
       });

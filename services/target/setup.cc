@@ -89,6 +89,14 @@ DraftPoolOptions draft_pool_options(const Config& config,
   return options;
 }
 
+DraftPoolOptions memory_pool_options(const Config& config,
+                                     const Model& model,
+                                     const ModelVocabulary& vocabulary) {
+  DraftPoolOptions options = draft_pool_options(config, model, vocabulary);
+  options.kind = ProposerKind::kMemory;
+  return options;
+}
+
 NgramConfig ngram_config(const SpeculationSection& speculation) {
   return {.min_match = speculation.ngram_min,
           .max_match = std::max(speculation.ngram_min, speculation.ngram_max)};

@@ -27,6 +27,9 @@ LinkChoice link_choice(const TargetSection& target);
 DraftPoolOptions draft_pool_options(const Config& config,
                                     const Model& model,
                                     const ModelVocabulary& vocabulary);
+DraftPoolOptions memory_pool_options(const Config& config,
+                                     const Model& model,
+                                     const ModelVocabulary& vocabulary);
 NgramConfig ngram_config(const SpeculationSection& speculation);
 // What a request gets that does not say, unless model.generation_config is "none".
 SamplingDefaults sampling_defaults(const Config& config, const ModelConfig& model);

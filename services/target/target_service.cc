@@ -18,13 +18,15 @@ constexpr std::size_t kTokensAtOnce = 256;  // with 20 log probabilities each 45
 constexpr Duration kSweep = std::chrono::seconds(1);
 constexpr Duration kLastWords = std::chrono::milliseconds(500);
 
-// Prompt lookup costs nothing beside a draft, and what the client expects is a source of its own.
+// Prompt lookup and a memory cost next to nothing beside a draft, and what the client expects is a
+// source of its own.
 ProposerSet proposers_of(const wire::Open& open, const TargetServiceOptions& options) {
   const ProposerSet asked =
       open.proposers != 0 ? ProposerSet::of_bits(open.proposers) : ProposerSet(open.proposer);
   if (!asked.contains(ProposerKind::kDefault)) return asked.sources();
   ProposerSet set = ProposerSet(options.proposer).sources();
   if (options.proposer == ProposerKind::kDraft) set.add(ProposerKind::kNgram);
+  if (!set.empty()) set.add(ProposerKind::kMemory);
   if (!open.prediction.empty() && options.allow_prediction) set.add(ProposerKind::kPrediction);
   return set;
 }
@@ -83,18 +85,20 @@ std::string links_text(const std::vector<std::pair<std::string, std::string_view
 TargetService::TargetService(const TargetServiceOptions& options,
                              const wire::Hello& hello,
                              TargetEngine& engine,
-                             DraftProposer& drafts,
+                             const DraftPools& pools,
                              wire::Speaker& speaker,
                              Metrics& metrics)
     : WorkerService({options.router, options.heartbeat, kLastWords}, hello, speaker, metrics),
       options_(options),
       engine_(engine),
-      drafts_(drafts),
+      drafts_(pools.models),
+      memories_(pools.memories),
       step_us_(kRecentSteps, 0) {}
 
 void TargetService::open(Bus& bus, wire::Hello& hello) {
   hello.noise_version = kNoiseVersion;
   drafts_.start(bus);
+  if (memories_ != nullptr) memories_->start(bus);
   next_sweep_ = bus.now() + kSweep;
 }
 
@@ -106,31 +110,46 @@ bool TargetService::on_router_message(const wire::Header& header, wire::Message&
   else if (const auto* close = std::get_if<wire::Close>(&message))
     on_close(header.request, *close);
   else if (const auto* assign = std::get_if<wire::Assign>(&message))
-    drafts_.assign(*assign);
+    on_assign(*assign);
   else if (const auto* unassign = std::get_if<wire::Unassign>(&message))
-    drafts_.unassign(unassign->draft, unassign->incarnation);
+    on_unassign(*unassign);
   else
     return false;
   return true;
 }
 
+void TargetService::on_assign(const wire::Assign& assign) {
+  if (assign.source == wire::DraftSource::kModel) return drafts_.assign(assign);
+  if (memories_ != nullptr) memories_->assign(assign);
+}
+
+void TargetService::on_unassign(const wire::Unassign& unassign) {
+  drafts_.unassign(unassign.draft, unassign.incarnation);
+  if (memories_ != nullptr) memories_->unassign(unassign.draft, unassign.incarnation);
+}
+
+DraftProposer& TargetService::pool_of(SocketId socket) {
+  return memories_ != nullptr && memories_->owns(socket) ? *memories_ : drafts_;
+}
+
 void TargetService::on_peer_message(const Delivery& from,
                                     const wire::Header& header,
                                     wire::Message& message) {
-  drafts_.on_message(from.peer.socket, header, std::move(message));
+  pool_of(from.peer.socket).on_message(from.peer.socket, header, std::move(message));
 }
 
 void TargetService::on_malformed(const Peer& peer) {
-  if (drafts_.owns(peer.socket)) return drafts_.on_malformed(peer.socket);
+  if (DraftProposer& pool = pool_of(peer.socket); pool.owns(peer.socket))
+    return pool.on_malformed(peer.socket);
   count_malformed();
 }
 
 void TargetService::on_peer_dropped(const Peer& peer, Ticket ticket) {
-  drafts_.on_dropped(peer.socket, ticket);
+  pool_of(peer.socket).on_dropped(peer.socket, ticket);
 }
 
 void TargetService::on_closed(const Peer& peer, const std::string& why) {
-  drafts_.on_closed(peer.socket, why);
+  pool_of(peer.socket).on_closed(peer.socket, why);
 }
 
 // What an OPEN asks for that the sequence under its id is not; empty if that sequence is its
@@ -291,11 +310,19 @@ void TargetService::on_close(RequestId id, const wire::Close& close) {
 
 // ---- work
 
-TimePoint TargetService::work(TimePoint now) {
-  const TimePoint due = drafts_.turn(now);
-  for (const wire::DraftLost& lost : drafts_.take_lost()) {
+void TargetService::report_lost(DraftProposer& pool) {
+  for (const wire::DraftLost& lost : pool.take_lost()) {
     log_warning("a draft does not answer", {{"draft", lost.draft.value}});
     router().send({}, lost);
+  }
+}
+
+TimePoint TargetService::work(TimePoint now) {
+  TimePoint due = drafts_.turn(now);
+  report_lost(drafts_);
+  if (memories_ != nullptr) {
+    due = std::min(due, memories_->turn(now));
+    report_lost(*memories_);
   }
   if (now >= next_sweep_) {
     next_sweep_ = now + kSweep;
@@ -475,7 +502,7 @@ wire::Heartbeat TargetService::own_load() const {
       .accepted_total = now.spec.n_accepted,
       .dropped_total =
           drafts_.counters().stale + drafts_.counters().malformed + drafts_.counters().not_sent,
-      .links = links_text(drafts_.links()),
+      .links = links_text(links()),
       .set_aside = drafts_.set_aside()};
   if (n_steps_ > 0) {
     std::vector<std::uint32_t> recent(
@@ -503,7 +530,8 @@ void TargetService::list_metrics(Metrics& metrics) {
   metrics.gauge("kv_cache_blocks", now.kv.n_free, {{"state", "free"}});
   metrics.gauge("kv_cache_blocks", now.kv.n_used, {{"state", "used"}});
   metrics.gauge("kv_cache_blocks", now.kv.n_cached, {{"state", "cached"}});
-  metrics.gauge("drafts_assigned", drafts_.n_drafts());
+  metrics.gauge("drafts_assigned",
+                drafts_.n_drafts() + (memories_ == nullptr ? 0 : memories_->n_drafts()));
   list_links(metrics);
   metrics.counter("generation_tokens_total", now.n_tokens);
   metrics.counter("prompt_tokens_total", now.n_prompt_rows);
@@ -542,10 +570,18 @@ void TargetService::list_metrics(Metrics& metrics) {
                     {{"reason", std::string(kFallbackNames[i])}});
 }
 
+std::vector<std::pair<std::string, std::string_view>> TargetService::links() const {
+  auto all = drafts_.links();
+  if (memories_ == nullptr) return all;
+  const auto more = memories_->links();
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
 void TargetService::list_links(Metrics& metrics) {
   // A draft that is gone, or has another tier, is at zero.
-  const auto links = drafts_.links();
-  const std::set<std::pair<std::string, std::string>> now(links.begin(), links.end());
+  const auto here = links();
+  const std::set<std::pair<std::string, std::string>> now(here.begin(), here.end());
   links_seen_.insert(now.begin(), now.end());
   for (const auto& link : links_seen_)
     metrics.gauge("draft_link", now.contains(link) ? 1 : 0,

@@ -34,12 +34,18 @@ struct TargetServiceOptions {
   Duration keep_finished = std::chrono::seconds(10);  // for a router that missed the end
 };
 
+// The drafts of a target by what they guess with.
+struct DraftPools {
+  DraftProposer& models;
+  DraftProposer* memories = nullptr;
+};
+
 class TargetService final : public WorkerService {
  public:
   TargetService(const TargetServiceOptions& options,
                 const wire::Hello& hello,
                 TargetEngine& engine,
-                DraftProposer& drafts,
+                const DraftPools& pools,
                 wire::Speaker& speaker,
                 Metrics& metrics);
 
@@ -111,6 +117,10 @@ class TargetService final : public WorkerService {
   void done(const DoneEvent& event, TimePoint now);
   void end(SeqId seq, wire::Message message, TimePoint now);
   void forget_all(const std::string& why);
+  void on_assign(const wire::Assign& assign);
+  void on_unassign(const wire::Unassign& unassign);
+  // Of all drafts, models and memories: name and tier.
+  std::vector<std::pair<std::string, std::string_view>> links() const;
   void list_links(Metrics& metrics);
 
   // Since start, for the metrics: of requests, and of rounds.
@@ -121,7 +131,12 @@ class TargetService final : public WorkerService {
 
   TargetServiceOptions options_;
   TargetEngine& engine_;
+  // The pool that has the socket: of models, unless it is one of memories.
+  DraftProposer& pool_of(SocketId socket);
+  void report_lost(DraftProposer& pool);
+
   DraftProposer& drafts_;
+  DraftProposer* memories_;  // may be none
   std::unordered_map<RequestId, Answer> answers_;
   std::unordered_map<SeqId, RequestId> requests_;
   std::uint64_t last_seq_ = 0;

@@ -6,7 +6,7 @@ import unittest
 
 import msgpack
 import zmq
-from harness import System, wait_for
+from harness import Client, System, request, wait_for
 
 ATTACH, PROPOSAL, CLOSE = 64, 66, 68
 MASK = (1 << 64) - 1
@@ -117,6 +117,25 @@ class Memory(unittest.TestCase):
         self.assertEqual([3, 4], self.guesses(2, [1, 2]))
         with open(f"{self.system.folder}/draft-memory.log") as log:
             self.assertIn("texts are not kept for the next start (memory.folder)", log.read())
+
+
+class MemoryBesideATarget(unittest.TestCase):
+    def test_the_same_request_again_is_guessed_and_its_text_stays(self):
+        system = System().__enter__()
+        self.addCleanup(lambda: system.__exit__(None, None, None))
+        system.start("router", "tokenizer", "draft-memory", "target")
+        system.wait_ready()
+        client = Client(system)
+        self.addCleanup(client.close)
+        first, plain = client.ask(**request(3, max_tokens=60, proposer="memory")), client.ask(**request(3, max_tokens=60, proposer="none"))
+        self.assertEqual(plain["text"], first["text"])
+
+        # How many come in time is a matter of speed.
+        def is_guessed():
+            again = client.ask(**request(3, max_tokens=60, proposer="memory"))
+            self.assertEqual(plain["text"], again["text"])
+            return again["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] > 10
+        wait_for(is_guessed, "guesses from the memory are accepted")
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ TargetProgram::TargetProgram(wire::Speaker me,
       target({.router = kRouterEndpoint, .adaptive = settings.length == LengthMode::kAdaptive},
              hello_of(wire::Role::kTarget, name, ground.tokenizer, &model),
              engine,
-             drafts,
+             {drafts},
              speaker,
              metrics) {}
 

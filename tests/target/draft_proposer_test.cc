@@ -514,6 +514,49 @@ TEST_F(DraftProposerTest, ACloseWaitsForAFullDraftForAsLongAsItHoldsThePlace) {
   EXPECT_EQ(bus.last_posting.patience, seconds(10));
 }
 
+TEST_F(DraftProposerTest, AMemoryHearsTheLastTokensWithTheEndAndIsASourceOfItsOwn) {
+  assign(1);
+  open(1);
+  ask(1, {8, 9});
+  drafts.close(SeqId{1});
+  EXPECT_TRUE(bus.take<wire::CloseSequence>(endpoint(1)).at(0).tail.empty()) << "a model";
+  DraftProposer memories({.kind = ProposerKind::kMemory, .vocabulary = kVocabulary}, speaker);
+  EXPECT_EQ(memories.kind(), ProposerKind::kMemory);
+  memories.start(bus);
+  memories.assign({.draft = WorkerId{2},
+                   .incarnation = Incarnation{1},
+                   .name = "draft-memory",
+                   .endpoint = endpoint(2),
+                   .fingerprints = {.vocabulary = kVocabulary},
+                   .max_sequences = 8,
+                   .source = wire::DraftSource::kMemory});
+  memories.open(opening(1));
+  EXPECT_EQ(bus.take<wire::Attach>(endpoint(2)).at(0).tenant_salt, 77u);
+  wire::Proposal proposal;
+  proposal.records.push_back({.seq = SeqId{1},
+                              .lease = Lease{1},
+                              .base = 3,
+                              .prefix = prefix_hash_extend(kRoot, prompt),
+                              .tokens = {8, 4},
+                              .confidence = {200, 200},
+                              .known = 3});
+  wire::Header header;
+  header.sender = WorkerId{2};
+  header.incarnation = Incarnation{1};
+  for (const auto& [socket, where] : bus.sockets)
+    if (where == endpoint(2)) memories.on_message(socket, header, proposal);
+  memories.collect(bus.now(), store);
+  ASSERT_EQ(store.edges(SeqId{1}).size(), 2u);
+  for (const auto& edge : store.edges(SeqId{1})) EXPECT_EQ(edge.source, ProposerKind::kMemory);
+  texts.at(1).append(8);
+  texts.at(1).append(9);
+  memories.close(SeqId{1});
+  const auto closes = bus.take<wire::CloseSequence>(endpoint(2));
+  ASSERT_EQ(closes.size(), 1u);
+  EXPECT_EQ(closes[0].from, 3u);
+  EXPECT_EQ(closes[0].tail, (std::vector<TokenId>{8, 9}));
+}
+
 TEST_F(DraftProposerTest, ALyingDraftIsReleasedAfterSixteenMalformedRecords) {
   assign(1);
   open(1);

@@ -65,6 +65,16 @@ TEST_F(DraftedSequenceTest, EachRecordHasAnEpochAndAPausedDraftIsAskedForNothing
   EXPECT_EQ(second.tail, first.tail) << "it is kept current";
 }
 
+TEST_F(DraftedSequenceTest, EndsWithWhatNoRecordHasTold) {
+  sequence.attach(Lease{1});
+  commit({8, 9});
+  sequence.confirm(4);
+  const wire::CloseSequence close = sequence.close(Lease{1});
+  EXPECT_EQ(close.from, 4u);
+  EXPECT_EQ(close.tail, (std::vector<TokenId>{9}));
+  EXPECT_EQ(close.lease, Lease{1});
+}
+
 TEST_F(DraftedSequenceTest, BelievesADraftThatNamesABeginningOfIt) {
   EXPECT_TRUE(sequence.begins_with(2, text.prefix(2)));
   EXPECT_TRUE(sequence.begins_with(3, text.prefix(3)));

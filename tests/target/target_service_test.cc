@@ -94,13 +94,18 @@ class TargetServiceTest : public testing::Test {
   ScriptedModel model{ScriptedOptions{}};
   wire::Speaker speaker{WorkerId{2}, Incarnation{2}};
   DraftProposer drafts{DraftPoolOptions{}, speaker};
+  DraftProposer memories{DraftPoolOptions{.kind = ProposerKind::kMemory}, speaker};
   TargetEngine engine{model,
                       *backend,
-                      {.each = {&drafts}, .watch = &drafts},
+                      {.each = {&drafts, &memories}, .watch = &drafts},
                       {.kv = {.n_blocks = 64}, .max_running = 2, .max_waiting = 1}};
   Metrics metrics;
-  TargetService service{
-      {.router = "ipc://router"}, {.role = wire::Role::kTarget}, engine, drafts, speaker, metrics};
+  TargetService service{{.router = "ipc://router"},
+                        {.role = wire::Role::kTarget},
+                        engine,
+                        {drafts, &memories},
+                        speaker,
+                        metrics};
 };
 
 TEST_F(TargetServiceTest, AnOpenedRequestEndsInTokensAndOneDone) {
@@ -114,6 +119,27 @@ TEST_F(TargetServiceTest, AnOpenedRequestEndsInTokensAndOneDone) {
   ASSERT_EQ(1u, done.size());
   EXPECT_EQ(FinishReason::kLength, done[0].reason);
   EXPECT_EQ(8u, done[0].n_generated);
+}
+
+TEST_F(TargetServiceTest, KeepsMemoriesApartFromModels) {
+  const wire::Assign memory{.draft = WorkerId{5},
+                            .incarnation = Incarnation{1},
+                            .name = "draft-memory",
+                            .endpoint = "ipc://draft-memory",
+                            .max_sequences = 8,
+                            .source = wire::DraftSource::kMemory};
+  hear(memory);
+  EXPECT_EQ(memories.n_drafts(), 1u);
+  EXPECT_EQ(drafts.n_drafts(), 0u);
+  wire::Assign model = memory;
+  model.draft = WorkerId{6};
+  model.source = wire::DraftSource::kModel;
+  hear(model);
+  EXPECT_EQ(memories.n_drafts(), 1u);
+  EXPECT_EQ(drafts.n_drafts(), 1u);
+  hear(wire::Unassign{.draft = WorkerId{5}});
+  EXPECT_EQ(memories.n_drafts(), 0u);
+  EXPECT_EQ(drafts.n_drafts(), 1u);
 }
 
 // A pass takes a millisecond here.

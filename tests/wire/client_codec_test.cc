@@ -300,7 +300,7 @@ std::vector<HostileCase> hostile_cases() {
        "stand alone"},
       {"ProposersTooMany",
        with("proposer", names({"draft", "draft", "draft", "draft", "draft", "draft", "draft"})),
-       kValue, "proposer", "has 7 names; the limit is 5"},
+       kValue, "proposer", "has 7 names; the limit is 6"},
       {"TimeoutZero", with("timeout_ms", num(0)), kValue, "timeout_ms", "from 1 to 3600000"},
       {"TimeoutHuge", with("timeout_ms", num(3'600'001)), kValue, "timeout_ms",
        "from 1 to 3600000"},

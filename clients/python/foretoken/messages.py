@@ -88,7 +88,7 @@ class Parameters(TypedDict, total=False):
     num_draft_tokens: Optional[int]
 
     # sources of proposals, one or a list: draft, ngram (prompt lookup), prediction; default = as configured, and prediction where one is given; none = plain decoding
-    proposer: Union[Literal["default", "draft", "ngram", "prediction", "none"], Sequence[Literal["default", "draft", "ngram", "prediction", "none"]], None]
+    proposer: Union[Literal["default", "draft", "ngram", "prediction", "none", "memory"], Sequence[Literal["default", "draft", "ngram", "prediction", "none", "memory"]], None]
 
     # guess less when it does not pay
     adaptive: Optional[bool]
