@@ -30,6 +30,7 @@ constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
     {"bench acceptance", run_bench_acceptance},
     {"bench compare", run_bench_compare},
     {"bench micro", run_bench_micro},
+    {"bench schedule", run_bench_schedule},
     {"bench memory", run_bench_memory},
     {"plot", run_plot},
     {"tokenize", run_tokenize},

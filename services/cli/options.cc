@@ -463,8 +463,8 @@ class Parser {
     host(demo);
     json(demo);
     quiet(demo);
-    CLI::App* bench =
-        app_.add_subcommand("bench", "measure: serve, latency, acceptance, compare, micro");
+    CLI::App* bench = app_.add_subcommand(
+        "bench", "measure: serve, latency, acceptance, compare, micro, schedule");
     bench->footer(
         "Examples:\n  foretoken bench serve --compare --concurrency 1\n  foretoken bench "
         "acceptance");
@@ -519,6 +519,61 @@ class Parser {
     micro->add_option("--out", options_.bench_micro.out, "also write the JSON here");
     json(micro);
     quiet(micro);
+    bench_schedule(bench);
+    bench_memory(bench);
+  }
+
+  void bench_schedule(CLI::App* bench) {
+    BenchScheduleOptions& chosen = options_.bench_schedule;
+    CLI::App* schedule =
+        verb(bench, "schedule",
+             "what guessing brings where only times count: real processes around timed mock models",
+             "  foretoken bench schedule --target-ms 6 --cost 0.05 --acceptance 0.8 --rtt-ms 5\n"
+             "  foretoken bench schedule --sweep --cost 0.1 --plot never_slower.svg\n");
+    const auto a_number = [&](const char* name, double& value, const char* help, double most) {
+      return schedule->add_option(name, value, help)
+          ->check(number(from_to(0, most)))
+          ->capture_default_str();
+    };
+    schedule->add_option("--target-ms", chosen.target_ms, "T: a pass of the target over one row")
+        ->check(number(from_to(0.1, 1000)))
+        ->capture_default_str();
+    a_number("--cost", chosen.cost, "c: a pass of the draft, of T", 10);
+    CLI::Option* acceptance = a_number("--acceptance", chosen.acceptance,
+                                       "a: share of the draft's tokens that are the target's", 1);
+    a_number("--rtt-ms", chosen.rtt_ms,
+             "delay of what target and draft say to each other, there and back; 0 = no relay",
+             1000);
+    CLI::Option* sequences =
+        schedule->add_option("--sequences", chosen.sequences, "B: answers at a time")
+            ->check(whole(1, 64))
+            ->capture_default_str();
+    schedule->add_option("--tokens", chosen.tokens, "length of each answer")
+        ->check(whole(2, 4096))
+        ->capture_default_str();
+    schedule->add_option("--repeats", chosen.repeats, "pairs of runs; medians are reported")
+        ->check(whole(1, 100))
+        ->capture_default_str();
+    CLI::Option* same_cores = schedule->add_flag("--same-cores", chosen.same_cores,
+                                                 "a pass of the one waits for that of the other");
+    CLI::Option* kill_draft =
+        schedule->add_flag("--kill-draft", chosen.kill_draft,
+                           "kill the draft before what is counted, and start none again");
+    CLI::Option* sweep =
+        schedule->add_flag("--sweep", chosen.sweep,
+                           "1 to 64 answers at a time, acceptances from 0 to 1, own cores and same "
+                           "cores: is it ever slower than plain?");
+    for (CLI::Option* other : {acceptance, sequences, same_cores, kill_draft})
+      sweep->excludes(other);
+    schedule
+        ->add_option("--plot", chosen.plot, "a picture of the sweep, drawn by gnuplot: FILE.svg")
+        ->needs(sweep);
+    schedule->add_option("--out", chosen.out, "also write the JSON here");
+    json(schedule);
+    quiet(schedule);
+  }
+
+  void bench_memory(CLI::App* bench) {
     CLI::App* memory = verb(
         bench, "memory",
         "a memory of texts against a corpus: tokens per second, bytes, look-ups, accepted guesses",

@@ -108,6 +108,21 @@ struct BenchMicroOptions {
   std::string out;
 };
 
+struct BenchScheduleOptions {
+  double target_ms = 6;
+  double cost = 0.05;
+  double acceptance = 0.8;
+  double rtt_ms = 0;
+  int sequences = 1;
+  std::uint32_t tokens = 256;
+  int repeats = 3;
+  bool same_cores = false;
+  bool kill_draft = false;
+  bool sweep = false;
+  std::string plot;  // of the sweep; empty = none
+  std::string out;
+};
+
 struct BenchMemoryOptions {
   std::string corpus;  // a folder, or a file
   std::uint64_t tokens = 10'000'000;
@@ -172,6 +187,7 @@ struct CliOptions {
   BenchLoadOptions bench_load;
   BenchFilesOptions bench_files;
   BenchMicroOptions bench_micro;
+  BenchScheduleOptions bench_schedule;
   BenchMemoryOptions bench_memory;
   TokenizeOptions tokenize;
   ModelOptions model;

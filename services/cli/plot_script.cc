@@ -1,33 +1,14 @@
 #include "services/cli/plot_script.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <set>
 #include <utility>
 
+#include "services/cli/gnuplot.h"
+
 namespace foretoken::cli {
 namespace {
-
-// Told apart by people who see few colours too.
-constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73",
-                                    "#cc79a7", "#e69f00", "#56b4e9"};
-
-// A text in gnuplot's single quotes, in which nothing but the quote has a meaning.
-std::string in_quotes(std::string_view text) {
-  std::string inside = "'";
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20) continue;
-    inside += c == '\'' ? "''" : std::string(1, c);
-  }
-  return inside + "'";
-}
-
-std::string decimal(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
-}
 
 // Of one line of a picture: its data and how it is drawn.
 struct PlotCurve {
@@ -37,11 +18,10 @@ struct PlotCurve {
 
 std::string data_block(const std::string& name, const PlotCurve& curve) {
   std::string text = "$" + name + " << EOD\n";
-  for (const auto& [x, y] : curve.points) text += decimal(x) + " " + decimal(y) + "\n";
+  for (const auto& [x, y] : curve.points)
+    text += gnuplot_number(x) + " " + gnuplot_number(y) + "\n";
   return text + "EOD\n";
 }
-
-std::string colour(std::size_t i) { return in_quotes(kColours[i % std::size(kColours)]); }
 
 // The data of curves, and the command that draws them.
 struct Drawing {
@@ -55,7 +35,7 @@ Drawing drawing_of(const std::vector<PlotCurve>& curves,
     const std::string name = prefix + std::to_string(i);
     drawing.data += data_block(name, curves[i]);
     drawing.command += (i > 0 ? ", $" : " $") + name + " using 1:2 with " + style + " lc rgb " +
-                       colour(i) + " title " + in_quotes(curves[i].label);
+                       gnuplot_colour(i) + " title " + gnuplot_text(curves[i].label);
   }
   drawing.command += "\n";
   return drawing;
@@ -89,12 +69,12 @@ std::string head(std::string_view title, std::span<const BenchRun> runs) {
   std::string text =
       "set encoding utf8\nset termoption noenhanced\nset grid lc rgb '#d0d0d0'\nset border lc rgb "
       "'#404040'\nset bmargin at screen 0.22\nset key outside right top\nset title " +
-      in_quotes(title) + "\n";
+      gnuplot_text(title) + "\n";
   double y = 0.075;
   int n = 0;
   for (const std::string& line : caption(runs)) {
-    text += "set label " + std::to_string(++n) + " " + in_quotes(line) +
-            " at screen 0.02, screen " + decimal(y) + " font ',9' tc rgb '#505050'\n";
+    text += "set label " + std::to_string(++n) + " " + gnuplot_text(line) +
+            " at screen 0.02, screen " + gnuplot_number(y) + " font ',9' tc rgb '#505050'\n";
     y -= 0.04;
   }
   return text;
@@ -118,7 +98,7 @@ Result<Picture> speedup(std::span<const BenchRun> runs) {
     const auto base = plain.find(concurrency);
     if (run.draft_len() == 0 || base == plain.end() || base->second <= 0) continue;
     PlotCurve& curve = curves[concurrency];
-    curve.label = "concurrency " + decimal(concurrency);
+    curve.label = "concurrency " + gnuplot_number(concurrency);
     curve.points.emplace_back(run.draft_len(), run.number("output_throughput") / base->second);
   }
   if (curves.empty())
@@ -209,9 +189,9 @@ Result<Picture> timeline(std::span<const BenchRun> runs) {
   std::string data = "$requests << EOD\n";
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const BenchRun request{.label = {}, .document = requests[i]};
-    data += decimal(request.number("at_ms") / 1000) + " " +
-            decimal(request.number("ttft_ms") / 1000) + " " +
-            decimal((request.number("e2el_ms") - request.number("ttft_ms")) / 1000) + " " +
+    data += gnuplot_number(request.number("at_ms") / 1000) + " " +
+            gnuplot_number(request.number("ttft_ms") / 1000) + " " +
+            gnuplot_number((request.number("e2el_ms") - request.number("ttft_ms")) / 1000) + " " +
             std::to_string(i + 1) + "\n";
   }
   return Picture{data + "EOD\nset xlabel 'seconds'\nset ylabel 'request'\nset yrange [" +
@@ -246,8 +226,8 @@ Result<std::string> plot_script(std::string_view kind,
   for (const PlotOutput& output : outputs)
     script += "reset session\nset terminal " + output.terminal +
               (output.terminal == "svg" ? " background '#ffffff'" : "") +
-              " size 960,540 font 'DejaVu Sans,11'\nset output " + in_quotes(output.path) + "\n" +
-              head(made.title, runs) + picture->setup + picture->drawing + "unset output\n";
+              " size 960,540 font 'DejaVu Sans,11'\nset output " + gnuplot_text(output.path) +
+              "\n" + head(made.title, runs) + picture->setup + picture->drawing + "unset output\n";
   return script;
 }
 

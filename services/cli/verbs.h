@@ -31,6 +31,7 @@ int run_bench_acceptance(const CliOptions& options);
 int run_bench_compare(const CliOptions& options);
 int run_plot(const CliOptions& options);
 int run_bench_micro(const CliOptions& options);
+int run_bench_schedule(const CliOptions& options);
 int run_bench_memory(const CliOptions& options);
 int run_tokenize(const CliOptions& options);
 int run_detokenize(const CliOptions& options);

@@ -42,6 +42,7 @@ DraftService::DraftService(const DraftServiceOptions& options,
 void DraftService::open(Bus& bus, wire::Hello& hello) {
   hello.noise_version = kNoiseVersion;
   hello.endpoint = bus.endpoint(bus.bind(options_.endpoint, Door::kDraft));
+  if (!options_.announced.empty()) hello.endpoint = options_.announced;
   open_door();
 }
 

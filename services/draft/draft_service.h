@@ -27,6 +27,7 @@ struct DraftServiceOptions {
   Fingerprint vocabulary = 0;
   std::string memory_endpoint;  // shm:///PATH, the door for links through memory; empty = none
   std::string machine;          // its boot id; empty = not known
+  std::string announced;        // where targets are sent instead: a forwarder's; empty = as bound
 };
 
 class DraftService final : public WorkerService {

@@ -46,6 +46,10 @@ ALLOWED = {
     "bench": {"common/base", "common/memory", "kernels/include", "kernels/cpu"},
     "bench/gpu": {"common/base", "kernels/include"},
     "bench/peers/llama": {"common/base"},
+    # The services around a timed model make what the mains of draft and target and served_model make.
+    "bench/schedule": {"common/base", "common/transport"},
+    "bench/timed": {"common/base", "common/collective", "common/model", "common/runtime", "common/spec", "common/tokenizer",
+                    "kernels/include", "bench/schedule", "services/served_model", "services/draft", "services/target"},
     "bench/handoff": {"common/base", "common/wire", "common/transport", "common/runtime"},
     "services/chat_template": {"common/base"},
     "services/router": {"common/base", "common/config", "common/grammar", "common/messages", "common/wire", "common/transport",
@@ -62,7 +66,8 @@ ALLOWED = {
     "services/edge": {"common/base", "common/client", "common/config", "common/messages", "common/runtime", "common/wire"},
     "services/import_triton": {"common/base", "common/config"},
     "services/cli": {"common/base", "common/client", "common/config", "common/messages", "common/wire", "common/transport",
-                     "common/runtime", "common/tokenizer", "common/model", "kernels/include", "bench", "services/edge"},
+                     "common/runtime", "common/tokenizer", "common/model", "kernels/include", "bench", "bench/schedule",
+                     "services/edge"},
 }
 # Of the folder's main.cc alone, which makes the concrete choices.
 MAIN = {

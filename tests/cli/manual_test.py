@@ -105,9 +105,9 @@ class Manual(unittest.TestCase):
 class Completion(unittest.TestCase):
     def test_verbs(self):
         self.assertLessEqual({verb.split()[0] for verb in VERBS} | {"help"}, set(complete("")))
-        self.assertEqual(["serve"], complete("bench", "s"))
+        self.assertEqual(["serve", "schedule"], complete("bench", "s"))
         self.assertEqual(["model"], complete("mod"))
-        self.assertEqual(["serve", "latency", "acceptance", "compare", "micro", "memory"], complete("help", "bench", ""))
+        self.assertEqual(["serve", "latency", "acceptance", "compare", "micro", "schedule", "memory"], complete("help", "bench", ""))
         self.assertIn("foretoken-bench-serve", complete("help", "--man", "foretoken-b"))
         self.assertEqual([], complete("no-such-verb"))
 
@@ -154,7 +154,7 @@ class Completion(unittest.TestCase):
         return done.stdout.split()
 
     def test_bash(self):
-        self.assertEqual(["serve"], self.in_bash("foretoken", "bench", "s"))
+        self.assertEqual(["serve"], self.in_bash("foretoken", "bench", "se"))
         self.assertEqual(["bfloat16"], self.in_bash("foretoken", "up", "--dtype", "=", "b"))
         self.assertEqual(["ngram"], self.in_bash("foretoken", "ps", "--set", "speculation.proposer", "=", "ng"))
         self.assertEqual(["bus.runtime_dir="], self.in_bash("foretoken", "ps", "--set", "bus.run"))
@@ -177,7 +177,7 @@ class Completion(unittest.TestCase):
     @unittest.skipUnless(shutil.which("fish"), "fish is not installed")
     def test_fish(self):
         with tempfile.TemporaryDirectory() as home:
-            script = "source (foretoken completion fish | psub); complete -C 'foretoken up --dt'; complete -C 'foretoken bench s'"
+            script = "source (foretoken completion fish | psub); complete -C 'foretoken up --dt'; complete -C 'foretoken bench se'"
             done = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, timeout=60,
                                   env={**ALONE, "HOME": home})
         self.assertEqual(0, done.returncode, done.stderr)

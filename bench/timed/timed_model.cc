@@ -1,0 +1,137 @@
+#include "bench/timed/timed_model.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "bench/schedule/row_curve.h"
+#include "common/base/check.h"
+#include "common/base/hash.h"
+#include "common/base/result.h"
+#include "common/spec/prefix_hash.h"
+#include "kernels/include/layout.h"
+
+namespace foretoken::bench {
+namespace {
+
+constexpr std::int32_t kContext = 3;
+constexpr float kPeak = 8;  // of a logit over the others: the model is sure of 92 %
+constexpr std::uint64_t kTextSeed = 0x7e87;
+constexpr std::uint64_t kMistakeSeed = 0x315a;
+
+// What a slot holds: its token, then its position.
+std::byte* place(const PagedKv& kv, std::int32_t slot) {
+  const auto block_tokens = static_cast<std::size_t>(kv.geometry.block_tokens);
+  const auto block = static_cast<std::size_t>(slot) / block_tokens;
+  FORETOKEN_CHECK(block < static_cast<std::size_t>(kv.n_blocks));
+  return kv.blocks + block * kv.geometry.block_bytes() +
+         2 * sizeof(std::int32_t) * (static_cast<std::size_t>(slot) % block_tokens);
+}
+
+// Of all kVocabulary - 1 others one.
+TokenId another(TokenId token, std::uint64_t hash) {
+  const auto n = static_cast<std::uint64_t>(TimedModel::kVocabulary);
+  return static_cast<TokenId>((static_cast<std::uint64_t>(token) + 1 + hash % (n - 1)) % n);
+}
+
+// Holds the cores that target and draft share.
+class Turn {
+ public:
+  explicit Turn(const Fd& lock) : lock_(lock) {
+    while (lock_ && ::flock(lock_.get(), LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  ~Turn() {
+    if (lock_) ::flock(lock_.get(), LOCK_UN);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  const Fd& lock_;
+};
+
+}  // namespace
+
+TimedModel::TimedModel(const TimedSetting& setting, Draws draws)
+    : setting_(setting), draws_(draws) {
+  config_.n_layers = config_.n_heads = config_.n_kv_heads = 1;
+  config_.head_dim = 2;
+  config_.vocab_size = kVocabulary;
+  config_.max_model_len = config_.max_position_embeddings = 1 << 16;
+  config_.weight_types = "timed 1";
+  if (setting_.lock.empty()) return;
+  lock_ = Fd(::open(setting_.lock.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+  if (!lock_)
+    throw FatalError(ErrorCode::kIo,
+                     setting_.lock + " cannot be opened: " + std::string(std::strerror(errno)));
+}
+
+KvGeometry TimedModel::kv_geometry(std::int32_t block_tokens) const {
+  return {.dtype = DType::kF32,
+          .n_layers = 1,
+          .n_kv_heads = 1,
+          .head_dim = 2,
+          .block_tokens = block_tokens};
+}
+
+Fingerprint TimedModel::fingerprint() const { return mix64(kTextSeed ^ kVocabulary); }
+
+TokenId TimedModel::next_token(std::span<const TokenId> last) const {
+  const PrefixHash hash = prefix_hash_extend(kTextSeed, last);
+  const auto token = static_cast<TokenId>(hash % kVocabulary);
+  const std::uint64_t chance = mix64(hash ^ kMistakeSeed);
+  const double u = static_cast<double>(chance >> 11) * 0x1p-53;
+  return u < setting_.acceptance ? token : another(token, mix64(chance));
+}
+
+void TimedModel::forward(const StagedBatch& batch, const PagedKv& kv, float* logits) {
+  const Turn turn(lock_);
+  const TimePoint begun = steady_now();
+  compute(batch, kv, logits);
+  const std::chrono::duration<double, std::milli> takes(setting_.pass_ms * row_cost(batch.n_rows));
+  std::this_thread::sleep_until(begun + std::chrono::duration_cast<Duration>(takes));
+}
+
+void TimedModel::compute(const StagedBatch& batch, const PagedKv& kv, float* logits) const {
+  // All rows write before any reads, as a layer of a real model does.
+  for (std::int32_t row = 0; row < batch.n_rows; ++row) {
+    const std::array words{batch.tokens[row], batch.positions[row]};
+    std::memcpy(place(kv, batch.slots[row]), words.data(), sizeof(words));
+  }
+  const std::int32_t block_tokens = kv.geometry.block_tokens;
+  std::int32_t n_done = 0;
+  for (std::int32_t s = 0; s < batch.n_sequences; ++s) {
+    const std::int32_t* table = batch.block_tables + std::ptrdiff_t{s} * batch.max_blocks;
+    const std::int32_t first = batch.row_begin[s], end = batch.row_begin[s + 1];
+    for (std::int32_t row = first; row < end; ++row) {
+      if (n_done == batch.n_logit_rows || batch.logit_rows[n_done] != row) continue;
+      const std::int32_t position = batch.positions[row];
+      const std::int32_t n_last = std::min(kContext, position + 1);
+      std::array<TokenId, kContext> last{};
+      for (std::int32_t i = 0; i < n_last; ++i) {
+        const std::int32_t at = position + 1 - n_last + i;
+        std::array<std::int32_t, 2> words{};
+        const std::int32_t slot = kv_slot(table[at / block_tokens], at % block_tokens, kv.geometry);
+        std::memcpy(words.data(), place(kv, slot), sizeof(words));
+        // What was written for another position is not this text's token.
+        last[static_cast<std::size_t>(i)] = words[1] == at ? words[0] : -1 - words[0];
+      }
+      TokenId token = next_token(std::span(last).first(static_cast<std::size_t>(n_last)));
+      const bool verifies = row + 1 == end && row > first && batch.positions[first] > 0;
+      if (draws_ == Draws::kWrongWhenVerifying && verifies) token = another(token, 0);
+      float* out = logits + std::ptrdiff_t{n_done++} * kVocabulary;
+      std::fill_n(out, kVocabulary, 0.0f);
+      out[token] = kPeak;
+    }
+  }
+  FORETOKEN_CHECK(n_done == batch.n_logit_rows, "logit rows are ascending rows of the batch");
+}
+
+}  // namespace foretoken::bench

@@ -1,0 +1,80 @@
+// The model's values against some that were computed by hand.
+#include "bench/schedule/schedule_model.h"
+
+#include <gtest/gtest.h>
+
+#include "bench/schedule/row_curve.h"
+
+namespace foretoken::bench {
+namespace {
+
+// Sums of a few products of decimals.
+constexpr double kRounding = 1e-12;
+
+TEST(RowCurve, PassesThroughItsPointsAndGoesStraightBetweenAndBeyondThem) {
+  EXPECT_DOUBLE_EQ(row_cost(0), 1.0);
+  EXPECT_DOUBLE_EQ(row_cost(1), 1.0);
+  EXPECT_DOUBLE_EQ(row_cost(3), 1.04);
+  EXPECT_DOUBLE_EQ(row_cost(9), 1.30);
+  EXPECT_NEAR(row_cost(33), 1.95, kRounding);
+  EXPECT_NEAR(row_cost(50), 2.45, kRounding);  // another 17 rows at 0.5 / 17
+}
+
+TEST(ScheduleModel, ExpectsAsManyTokensAsGuessesStandAndOneMore) {
+  EXPECT_NEAR(expected_tokens(0.5, 2), 1.75, kRounding);  // 1 + 0.5 + 0.25
+  EXPECT_NEAR(expected_tokens(0.0, 4), 1.0, kRounding);
+  EXPECT_NEAR(expected_tokens(1.0, 4), 5.0, kRounding);
+}
+
+// (1 + 0.8 + ... + 0.8^5) / (5 x 0.05 + row_cost(6) + 0), row_cost(6) = 1.08 + 0.22 / 4 = 1.135:
+// 3.68928 / 1.385.
+TEST(ScheduleModel, SynchronousValueIsTheBestLengthsTokensOverItsTime) {
+  const ScheduleValue value = synchronous_value({.acceptance = 0.8, .cost = 0.05});
+  EXPECT_EQ(value.length, 5);
+  EXPECT_NEAR(value.tokens_per_round, 3.68928, 1e-9);
+  EXPECT_NEAR(value.speedup, 3.68928 / 1.385, 1e-9);
+}
+
+// A guess that always stands at no cost: 17 tokens for one pass of 17 rows.
+TEST(ScheduleModel, SynchronousValueOfAPerfectDraftIsTheLongestRound) {
+  const ScheduleValue value = synchronous_value({.acceptance = 1, .cost = 0});
+  EXPECT_EQ(value.length, kMostGuesses);
+  EXPECT_NEAR(value.speedup, 17 / row_cost(17), 1e-9);
+}
+
+TEST(ScheduleModel, PlainDecodingIsBestWhereTheWayIsTooFar) {
+  const ScheduleValue value =
+      synchronous_value({.acceptance = 0.6, .cost = 0.1, .round_trip = 50.0 / 6});
+  EXPECT_EQ(value.length, 0);
+  EXPECT_EQ(value.speedup, 1);
+}
+
+// 64 rows are no cheaper together than what one more guess brings: 2 guesses of one sequence are.
+TEST(ScheduleModel, ManySequencesLeaveLessToBeGained) {
+  const ScheduleSetting one{.acceptance = 0.5, .cost = 0.05};
+  ScheduleSetting many = one;
+  many.n_sequences = 64;
+  EXPECT_GT(synchronous_value(one).speedup, 1.3);
+  EXPECT_EQ(synchronous_value(many).speedup, 1);
+}
+
+// Nothing is ever right: each pass brings one token, and plain decoding has the cheapest passes.
+TEST(ScheduleModel, ChainOfWrongGuessesGainsNothing) {
+  EXPECT_EQ(chain_value({.acceptance = 0, .cost = 0.1}, 200).speedup, 1);
+}
+
+// A draft of four guesses in the time of one pass that is always right: the target cannot get
+// further than the draft does, but for its own token.
+TEST(ScheduleModel, ChainIsNeverFasterThanItsDraftAndTarget) {
+  const ScheduleValue value = chain_value({.acceptance = 1, .cost = 0.25}, 2000);
+  EXPECT_LE(value.speedup, 4 + 1);
+  EXPECT_GT(value.speedup, 4 - 0.5);
+}
+
+TEST(ScheduleModel, ChainHidesADistanceThatTheSynchronousScheduleWaitsFor) {
+  const ScheduleSetting far{.acceptance = 0.9, .cost = 0.2, .round_trip = 50.0 / 60};
+  EXPECT_GT(chain_value(far).speedup, 1.3 * synchronous_value(far).speedup);
+}
+
+}  // namespace
+}  // namespace foretoken::bench
