@@ -73,7 +73,7 @@ class Attachment {
   // The last ask with a budget has no answer yet; it was asked at asked_at().
   bool is_under_way() const { return is_attached() && last_asked_ > last_answered_; }
   TimePoint asked_at() const { return last_asked_at_; }
-  // When this was asked; nothing: it was not, or too many asks ago.
+  // When this was asked; nothing: it was not, or too many asks ago, or it is answered.
   std::optional<TimePoint> asked_at(Epoch epoch) const;
 
   // A different draft, or the same in a new incarnation: a new lease. Earlier leases are dead by
@@ -82,8 +82,8 @@ class Attachment {
   // The draft went away: unassigned, disconnected, silent, or restarted.
   AttachmentAction lost(TimePoint now);
   void asked(Epoch epoch, std::uint32_t budget, TimePoint now);
-  // A record came that could be used under our lease, whichever epoch it answers. A draft that was
-  // let go for its silence is back with it.
+  // A record came that could be used under our lease, whichever epoch it answers. The first of an
+  // epoch is timed. A draft that was let go for its silence is back with it.
   AttachmentAction answered(Epoch epoch, TimePoint now);
   // The draft lacks the sequence (evicted, unknown) or only some tokens of it (gap, mismatch).
   // What is asked for again too soon is not sent: a draft that still lacks it asks again.

@@ -172,6 +172,18 @@ TEST(Attachment, PatienceFollowsTheAverageAnswer) {
   EXPECT_EQ(seconds(10), attachment.patience());
 }
 
+// A draft may add to its answer: the time until then is not that of an answer.
+TEST(Attachment, TimesTheFirstAnswerToAQuestionAlone) {
+  Attachment attachment = in(State::kActive);
+  attachment.asked(Epoch{2}, 4, kStart);
+  attachment.answered(Epoch{2}, kStart + milliseconds(8));
+  const Duration usual = attachment.answer_ewma();
+  EXPECT_FALSE(attachment.asked_at(Epoch{2}).has_value());
+  attachment.answered(Epoch{2}, kStart + milliseconds(500));
+  EXPECT_EQ(attachment.answer_ewma(), usual);
+  EXPECT_FALSE(attachment.is_under_way());
+}
+
 TEST(Attachment, PatienceIsTwoStepsOfTheTargetAtLeast) {
   Attachment attachment = in(State::kActive);
   attachment.tick(kStart, {.step = milliseconds(700)});
