@@ -52,8 +52,20 @@ DraftEngine::~DraftEngine() = default;
 
 // ---- guessing ----
 
+// How long its chain may become: what was asked for, and beyond that once it has been answered.
+std::uint32_t DraftEngine::chain_limit(const LeasedSequence& sequence) const {
+  if (sequence.owes_answer || sequence.budget == 0) return sequence.budget;
+  return std::max(sequence.budget,
+                  std::min(sequence.budget + options_.run_ahead, options_.max_ahead));
+}
+
+// What it guesses now nobody has asked for: everything else comes first.
+bool DraftEngine::is_ahead(const LeasedSequence& sequence) const {
+  return !sequence.owes_answer && sequence.budget > 0 && options_.run_ahead > 0;
+}
+
 bool DraftEngine::can_grow(const LeasedSequence& sequence) const {
-  if (sequence.is_stuck || sequence.is_outgrown || sequence.n_chain() >= sequence.budget ||
+  if (sequence.is_stuck || sequence.is_outgrown || sequence.n_chain() >= chain_limit(sequence) ||
       sequence.tokens.size() >= max_len_)
     return false;
   const auto& endings = sequence.endings;
@@ -85,6 +97,10 @@ const DraftOutput& DraftEngine::step(TimePoint now) {
   output_.n_rows = output_.n_steps = output_.n_drafted = 0;
   expire(now);
   if (emit_overtaken()) return output_;  // these have waited a whole round
+  if (options_.run_ahead > 0) {
+    emit_ready();  // a chain that went on may hold the answer already
+    if (!output_.proposals.empty()) return output_;
+  }
   fill_step(now);
   if (step_.n_slices() > 0) {
     step_.run();
@@ -98,13 +114,14 @@ const DraftOutput& DraftEngine::step(TimePoint now) {
   }
   step_.begin();
   emit_ready();
+  emit_ahead();
   return output_;
 }
 
 // How many more guesses it wants and may make.
 std::uint32_t DraftEngine::n_wanted(const LeasedSequence& sequence) const {
   if (!can_grow(sequence)) return 0;
-  return std::min(sequence.budget - sequence.n_chain(),
+  return std::min(chain_limit(sequence) - sequence.n_chain(),
                   max_len_ - static_cast<Position>(sequence.tokens.size()));
 }
 
@@ -117,7 +134,8 @@ std::uint32_t DraftEngine::n_chainable() const {
   std::uint32_t n_steps = options_.max_chained;
   std::size_t n_rows = 0;
   for (const LeasedSequence* sequence : order_) {
-    const bool is_ready = sequence->has_cache && can_grow(*sequence) &&
+    // One that is ahead listens after every step, for the record that makes its guesses void.
+    const bool is_ready = sequence->has_cache && can_grow(*sequence) && !is_ahead(*sequence) &&
                           n_pending(*sequence) <= kFewBehind &&
                           !sequence->rules.depends_on_history();
     if (!is_ready) return 0;
@@ -182,6 +200,8 @@ void DraftEngine::fill_step(TimePoint now) {
   order_.clear();
   for (const auto& [key, sequence] : sequences_)
     if (wants_rows(*sequence)) order_.push_back(sequence.get());
+  const auto is_unasked = [this](const LeasedSequence* each) { return is_ahead(*each); };
+  if (!std::all_of(order_.begin(), order_.end(), is_unasked)) std::erase_if(order_, is_unasked);
   step_.begin(n_chainable());
   std::sort(order_.begin(), order_.end(),
             [](const LeasedSequence* a, const LeasedSequence* b) { return a->turn < b->turn; });
@@ -203,6 +223,10 @@ void DraftEngine::fill_step(TimePoint now) {
         *sequence, std::min({n_missing, rows_left, is_prompt ? chunk_left : rows_left}));
     if (n_rows == 0) continue;
     bool added = add_slice(*sequence, n_rows);
+    if (!added && is_ahead(*sequence)) {
+      sequence->is_stuck = true;  // blocks are short: no more of it until the next record
+      continue;
+    }
     while (!added && take_blocks_from_another(*sequence, now)) added = add_slice(*sequence, n_rows);
     if (!added) {
       set_busy(*sequence, now);
@@ -232,6 +256,9 @@ bool DraftEngine::add_slice(LeasedSequence& sequence, std::uint32_t n_rows) {
 // Idle sequences lose their blocks first, then younger ones than the beneficiary; never those in
 // this step.
 bool DraftEngine::take_blocks_from_another(const LeasedSequence& beneficiary, TimePoint now) {
+  const auto is_idle_now = [this](const LeasedSequence& each) {
+    return is_ahead(each) || !wants_rows(each);
+  };
   LeasedSequence* victim = nullptr;
   for (const auto& [key, sequence] : sequences_) {
     LeasedSequence* candidate = sequence.get();
@@ -239,18 +266,19 @@ bool DraftEngine::take_blocks_from_another(const LeasedSequence& beneficiary, Ti
         kv_.length(candidate->cache_name) == 0 ||
         std::find(in_step_.begin(), in_step_.end(), candidate) != in_step_.end())
       continue;
-    const bool is_idle = !wants_rows(*candidate);
+    const bool is_idle = is_idle_now(*candidate);
     if (!is_idle && candidate->cache_name < beneficiary.cache_name) continue;
     const bool is_better =
-        victim == nullptr || (is_idle && wants_rows(*victim)) ||
-        (is_idle == !wants_rows(*victim) && candidate->cache_name > victim->cache_name);
+        victim == nullptr || (is_idle && !is_idle_now(*victim)) ||
+        (is_idle == is_idle_now(*victim) && candidate->cache_name > victim->cache_name);
     if (is_better) victim = candidate;
   }
   if (victim == nullptr) return false;
-  if (wants_rows(*victim)) {
-    set_busy(*victim, now);
-  } else {
+  if (is_idle_now(*victim)) {
     drop_cache(*victim);  // its tokens stay: it is computed again when it is wanted again
+    victim->is_stuck = is_ahead(*victim);
+  } else {
+    set_busy(*victim, now);
   }
   return true;
 }
@@ -311,6 +339,12 @@ void DraftEngine::emit_ready() {
     emit(a, a.epoch, a.asked);
     a.owes_answer = false;
   }
+}
+
+// Nobody waits for these: a target finds them when its own tokens have come so far.
+void DraftEngine::emit_ahead() {
+  for (const auto& [key, sequence] : sequences_)
+    if (is_ahead(*sequence) && sequence->has_guessed) emit(*sequence, sequence->epoch, TimePoint{});
 }
 
 void DraftEngine::emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked) {

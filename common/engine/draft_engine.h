@@ -44,13 +44,13 @@ struct Ignored {};  // of a dead lease, or a record older than one applied: drop
 using DraftOutcome = std::variant<Applied, Ignored, wire::Need, wire::DraftBusy>;
 
 // A chain ready to be sent, complete or as far as it was when the next record overtook it (then the
-// epoch is that of the record before, and an answer to the later one follows). May be empty: there
-// is nothing to say beyond the draft's longest context or after an end token, and the target need
-// not wait.
+// epoch is that of the record before, and an answer to the later one follows), or longer than it
+// was when that epoch was answered. May be empty: there is nothing to say beyond the draft's
+// longest context or after an end token, and the target need not wait.
 struct ReadyProposal {
   TargetKey to;
   wire::ProposalRecord record;
-  TimePoint asked{};  // when the record came that it answers
+  TimePoint asked{};  // when the record came that it answers; none: nobody asked for more
 };
 
 // A sequence that lost its blocks to others.
@@ -135,6 +135,8 @@ class DraftEngine {
   void outgrow_if_due(LeasedSequence& sequence);
   void expire(TimePoint now);
 
+  std::uint32_t chain_limit(const LeasedSequence& sequence) const;
+  bool is_ahead(const LeasedSequence& sequence) const;
   bool can_grow(const LeasedSequence& sequence) const;
   bool wants_rows(const LeasedSequence& sequence) const;
   std::uint32_t n_pending(const LeasedSequence& sequence) const;
@@ -152,6 +154,7 @@ class DraftEngine {
   std::uint32_t append_choices(LeasedSequence& sequence, std::size_t slice, std::uint32_t n_fed);
   bool emit_overtaken();
   void emit_ready();
+  void emit_ahead();
   void emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked);
 
   DraftEngineOptions options_;

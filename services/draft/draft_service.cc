@@ -255,6 +255,7 @@ void DraftService::step() {
   for (const ReadyProposal& ready : output.proposals)
     if (targets_.contains(ready.to)) {
       wire::ProposalRecord& record = frames[ready.to].records.emplace_back(ready.record);
+      if (ready.asked == TimePoint{}) continue;
       record.took_us = std::max(1u, short_micros(end - ready.asked));
       propose_.observe(end - ready.asked);
     }

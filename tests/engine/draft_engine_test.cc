@@ -686,5 +686,87 @@ TEST_F(DraftEngineTest, ManyTogetherSayWhatEachSaysAlone) {
   }
 }
 
+// ---- running ahead
+
+TEST_F(DraftEngineTest, GoesOnOnceItHasAnsweredAndTellsEachGuess) {
+  DraftEngineOptions options = engine_options();
+  options.run_ahead = 3;
+  start(options);
+  engine_->attach(kTarget, attach_request(1, kPrompt, 2), kStart);
+  const auto said = run();
+  const std::vector<TokenId> text = plain(kPrompt, 5);
+  ASSERT_EQ(said.size(), 4u);
+  for (std::size_t i = 0; i < said.size(); ++i) {
+    EXPECT_EQ(said[i].tokens, std::vector(text.begin(), text.begin() + 2 + static_cast<int>(i)));
+    EXPECT_EQ(said[i].base, kPromptEnd);
+    EXPECT_EQ(said[i].epoch, said[0].epoch);
+  }
+}
+
+TEST_F(DraftEngineTest, ToldGuessesThatWereNotAskedForHaveNoTimeOfAnAnswer) {
+  DraftEngineOptions options = engine_options();
+  options.run_ahead = 1;
+  start(options);
+  engine_->attach(kTarget, attach_request(1, kPrompt, 1), kStart);
+  std::vector<TimePoint> asked;
+  while (engine_->has_work())
+    for (const ReadyProposal& ready : engine_->step(kStart).proposals) asked.push_back(ready.asked);
+  EXPECT_EQ(asked, (std::vector<TimePoint>{kStart, TimePoint{}}));
+}
+
+// The tokens it needs are there already, so no pass stands between question and answer.
+TEST_F(DraftEngineTest, AChainThatWentOnIsTheNextAnswerAtOnce) {
+  DraftEngineOptions options = engine_options();
+  options.run_ahead = 6;
+  start(options);
+  engine_->attach(kTarget, attach_request(1, kPrompt, 3), kStart);
+  run();
+  std::vector<TokenId> committed = kPrompt;
+  const std::vector<TokenId> text = plain(kPrompt, 9);
+  committed.insert(committed.end(), text.begin(), text.begin() + 4);
+  follow(1, committed, kPromptEnd, 3, 1);
+  const DraftOutput& output = engine_->step(kStart);
+  EXPECT_EQ(output.n_rows, 0u);
+  ASSERT_EQ(output.proposals.size(), 1u);
+  EXPECT_EQ(output.proposals[0].record.epoch, Epoch{1});
+  EXPECT_EQ(output.proposals[0].record.tokens, std::vector(text.begin() + 4, text.end()));
+}
+
+TEST_F(DraftEngineTest, ASequenceThatIsOwedNothingWaitsForThoseThatAre) {
+  DraftEngineOptions options = engine_options();
+  options.run_ahead = 8;
+  start(options);
+  engine_->attach(kTarget, attach_request(1, kPrompt, 1), kStart);
+  while (engine_->step(kStart).proposals.empty()) {
+  }
+  engine_->attach(kTarget, attach_request(2, {7, 7, 8}, 3), kStart);
+  for (;;) {
+    const DraftOutput& output = engine_->step(kStart);
+    if (output.proposals.empty()) continue;
+    EXPECT_EQ(output.proposals.front().record.seq, SeqId{2});
+    EXPECT_EQ(output.proposals.size(), 1u);
+    break;
+  }
+}
+
+TEST_F(DraftEngineTest, AfterARejectionTheChainIsThatOfAFreshAttachment) {
+  DraftEngineOptions options = engine_options();
+  options.run_ahead = 8;
+  start(options);
+  std::vector<TokenId> committed = kPrompt;
+  engine_->attach(kTarget, attach_request(1, committed, 4), kStart);
+  std::mt19937 random(11);
+  for (std::uint32_t epoch = 1; epoch < 30; ++epoch) {
+    for (auto n = random() % 12; n > 0 && engine_->has_work(); --n) engine_->step(kStart);
+    const auto from = static_cast<Position>(committed.size());
+    const std::vector<TokenId> right = plain(committed, 3);
+    committed.insert(committed.end(), right.begin(), right.begin() + random() % 3);
+    committed.push_back(static_cast<TokenId>(random() % 40));
+    follow(1, committed, from, 4, epoch);
+  }
+  const auto said = run();
+  EXPECT_EQ(said.back().tokens, plain(committed, 12));
+}
+
 }  // namespace
 }  // namespace foretoken

@@ -163,6 +163,7 @@ class Case {
         bounds_(~seed),
         prompts_(seed + 0x9e3779b97f4a7c15),
         grammars_(seed ^ 0xd1b54a32d192ed03),
+        ahead_(seed + 0xa0761d6478bd642f),
         texts_(vocabulary_texts(target.config().vocab_size)),
         constraints_(constraints_over(texts_)),
         backend_(backend),
@@ -312,6 +313,7 @@ class Case {
     options.max_ahead = static_cast<std::uint32_t>(dice_.within(1, 12));
     options.retry_after = std::chrono::milliseconds(dice_.within(1, 20));
     options.max_chained = dice_.pick({1u, 1u, 3u, 16u});
+    options.run_ahead = ahead_.pick({0u, 0u, 3u, 16u});
     if (!grammars_.one_in(6)) options.constraints = constraints_over(texts_);
     draft_engine_ = std::make_unique<DraftEngine>(draft_, backend_, options);
     const LinkFaults faults = kind < 5 ? LinkFaults{}
@@ -513,6 +515,7 @@ class Case {
   Dice bounds_;   // of passes
   Dice prompts_;  // whose log-probabilities are asked for
   Dice grammars_;
+  Dice ahead_;  // how far drafts run
   std::vector<std::string> texts_;
   std::shared_ptr<Constraints> constraints_;
   Backend& backend_;
