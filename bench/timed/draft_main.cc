@@ -17,8 +17,9 @@ int main(int argc, char** argv) {
         const ModelPlan plan = draft_plan(config);
         return bench::serve_timed(timed, plan, runtime, [&](const ServedModel& served) {
           wire::Speaker speaker = runtime.speaker();
-          const DraftEngineOptions options =
+          DraftEngineOptions options =
               draft_engine_options(config, served.model, served.free_bytes, served.vocabulary);
+          options.run_ahead = timed.run_ahead;
           DraftEngine engine(served.model, served.backend, options);
           DraftServiceOptions door = draft_service_options(config, runtime.id(), served.vocabulary);
           std::optional<bench::DelayRelay> relay;

@@ -122,6 +122,7 @@ ScheduleConditions conditions_of(const BenchScheduleOptions& chosen) {
           .cost = chosen.cost,
           .acceptance = chosen.acceptance,
           .rtt_ms = chosen.rtt_ms,
+          .run_ahead = chosen.run_ahead,
           .cores = chosen.same_cores ? Cores::kShared : Cores::kOwn};
 }
 
@@ -172,6 +173,10 @@ int run_grid(const CliOptions& options) {
 }  // namespace
 
 int run_bench_schedule(const CliOptions& options) {
+  const std::string& plot = options.bench_schedule.plot;
+  if (!plot.empty() && !plot.ends_with(".svg") && !plot.ends_with(".png"))
+    return report_error(
+        {ErrorCode::kInvalidValue, "--plot: \"" + plot + "\" must end in .svg or .png", "--plot"});
   try {
     return options.bench_schedule.sweep ? run_grid(options) : run_one(options);
   } catch (const FatalError& error) {

@@ -544,6 +544,13 @@ class Parser {
     a_number("--rtt-ms", chosen.rtt_ms,
              "delay of what target and draft say to each other, there and back; 0 = no relay",
              1000);
+    CLI::Option* run_ahead =
+        schedule
+            ->add_option("--run-ahead", chosen.run_ahead,
+                         "guesses that a draft goes on with once it has answered; only here, no "
+                         "key sets it")
+            ->check(whole(0, 32))
+            ->capture_default_str();
     CLI::Option* sequences =
         schedule->add_option("--sequences", chosen.sequences, "B: answers at a time")
             ->check(whole(1, 64))
@@ -563,10 +570,11 @@ class Parser {
         schedule->add_flag("--sweep", chosen.sweep,
                            "1 to 64 answers at a time, acceptances from 0 to 1, own cores and same "
                            "cores: is it ever slower than plain?");
-    for (CLI::Option* other : {acceptance, sequences, same_cores, kill_draft})
+    for (CLI::Option* other : {acceptance, run_ahead, sequences, same_cores, kill_draft})
       sweep->excludes(other);
     schedule
-        ->add_option("--plot", chosen.plot, "a picture of the sweep, drawn by gnuplot: FILE.svg")
+        ->add_option("--plot", chosen.plot,
+                     "a picture of the sweep, drawn by gnuplot: FILE.svg or FILE.png")
         ->needs(sweep);
     schedule->add_option("--out", chosen.out, "also write the JSON here");
     json(schedule);

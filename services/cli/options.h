@@ -113,6 +113,7 @@ struct BenchScheduleOptions {
   double cost = 0.05;
   double acceptance = 0.8;
   double rtt_ms = 0;
+  std::uint32_t run_ahead = 0;
   int sequences = 1;
   std::uint32_t tokens = 256;
   int repeats = 3;

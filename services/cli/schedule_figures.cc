@@ -54,7 +54,8 @@ void add_rounds(ScheduleFigures& figures, const std::vector<SchedulePair>& pairs
   figures.guesses_per_round = ratio(static_cast<double>(all.sum(&BenchRecord::drafted)), rounds);
   if (first.guessed > 0)
     figures.acceptance = static_cast<double>(first.accepted) / static_cast<double>(first.guessed);
-  if (n_drafted > 0) figures.draft_ms = 1000 * draft_seconds / n_drafted;
+  const bool all_were_asked_for = figures.asked.run_ahead == 0;
+  if (n_drafted > 0 && all_were_asked_for) figures.draft_ms = 1000 * draft_seconds / n_drafted;
 }
 
 OrderedJson or_null(const std::optional<double>& value) {
@@ -115,6 +116,7 @@ OrderedJson json_of(const ScheduleFigures& figures) {
                             {"cost", asked.cost},
                             {"acceptance", asked.acceptance},
                             {"rtt_ms", asked.rtt_ms},
+                            {"run_ahead", asked.run_ahead},
                             {"sequences", figures.n_sequences},
                             {"cores", name_of(asked.cores)},
                             {"draft_killed", figures.draft_killed}}},
@@ -142,9 +144,11 @@ std::string figures_table(const ScheduleFigures& figures) {
   const double plain_asked = asked.target_ms * bench::row_cost(figures.n_sequences);
   const bool has_chain = figures.n_sequences == 1 && asked.cores == Cores::kOwn;
   std::string text = printed(
-      "timed mock models: target %.6g ms a row, draft %.6g ms, %d sequences, %s cores%s\n\n",
+      "timed mock models: target %.6g ms a row, draft %.6g ms, %d sequences, %s cores%s%s\n\n",
       asked.target_ms, asked.target_ms * asked.cost, figures.n_sequences,
-      std::string(name_of(asked.cores)).c_str(), figures.draft_killed ? ", draft killed" : "");
+      std::string(name_of(asked.cores)).c_str(),
+      asked.run_ahead > 0 ? printed(", %u ahead", asked.run_ahead).c_str() : "",
+      figures.draft_killed ? ", draft killed" : "");
   text += printed("%-34s %10s %10s\n", "", "asked", "measured");
   text += printed("%-34s %10.2f %10.2f\n", "T: plain, ms a token", plain_asked, figures.plain_ms);
   text += printed("%-34s %10.3f %10s\n", "c: draft, of T", asked.cost,

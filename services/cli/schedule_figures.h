@@ -30,8 +30,10 @@ struct ScheduleFigures {
   double tokens_per_round = 1, guesses_per_round = 0;  // of rounds that verified a guess
   // Of the guesses that came first in their rounds; nothing: no guess was verified.
   std::optional<double> acceptance;
-  std::optional<double> draft_ms;  // of its time a guess, waiting for others of the batch included
-  std::uint64_t n_differing = 0;   // requests that did not get the same tokens each time
+  // Of its time a guess, waiting for others of the batch included; nothing: it did not say, or made
+  // guesses that were not asked for.
+  std::optional<double> draft_ms;
+  std::uint64_t n_differing = 0;  // requests that did not get the same tokens each time
   std::uint64_t n_failed = 0;
   std::string first_error;
   bench::ScheduleValue synchronous, chain;

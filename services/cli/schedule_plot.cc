@@ -40,14 +40,15 @@ std::string ratio_script(const std::vector<ScheduleFigures>& cells, const Schedu
   const std::string caption = "timed mock models: target " + gnuplot_number(asked.target_ms) +
                               " ms a row, c " + gnuplot_number(asked.cost) + ", round trip " +
                               gnuplot_number(asked.rtt_ms) + " ms   machine: " + plot.machine;
-  return own.data + same.data +
-         "set terminal svg background '#ffffff' size 960,540 font 'DejaVu Sans,11'\nset output " +
-         gnuplot_text(plot.path) +
+  const std::string terminal =
+      plot.path.ends_with(".png") ? "pngcairo" : "svg background '#ffffff'";
+  return own.data + same.data + "set terminal " + terminal +
+         " size 960,540 font 'DejaVu Sans,11'\nset output " + gnuplot_text(plot.path) +
          "\nset encoding utf8\nset termoption noenhanced\nset grid lc rgb '#d0d0d0'\nset border lc "
          "rgb '#404040'\nset bmargin at screen 0.2\nset label 1 " +
          gnuplot_text(caption) +
-         " at screen 0.02, screen 0.04 font ',9' tc rgb '#505050'\nset multiplot\nset logscale x "
-         "2\nset yrange [0:*]\nset xlabel 'answers at a time'\nset arrow 1 from graph 0, first 1 "
+         " at screen 0.02, screen 0.04 font ',9' tc rgb '#505050'\nset multiplot\nset logscale xy "
+         "2\nset yrange [0.5:*]\nset xlabel 'answers at a time'\nset arrow 1 from graph 0, first 1 "
          "to graph 1, first 1 nohead dt 2 lc rgb '#808080'\nset key inside right top\nset ylabel "
          "'tokens a second, over plain decoding'\nset lmargin at screen 0.08\nset rmargin at "
          "screen 0.50\nset title 'draft on its own cores'\n" +

@@ -10,7 +10,7 @@
 namespace foretoken::cli {
 
 struct SchedulePlot {
-  std::string path;     // .svg
+  std::string path;     // .svg or .png
   std::string machine;  // what was measured where
 };
 std::string ratio_script(const std::vector<ScheduleFigures>& cells, const SchedulePlot& plot);

@@ -64,6 +64,7 @@ std::vector<ServiceSpec> specs_of(const ScheduleConditions& conditions,
   const bench::TimedSetting draft{.pass_ms = conditions.target_ms * conditions.cost,
                                   .acceptance = conditions.acceptance,
                                   .rtt_ms = conditions.rtt_ms,
+                                  .run_ahead = conditions.run_ahead,
                                   .lock = lock};
   const std::string flag(bench::kTimedFlag);
   return {spec_of("router", {program("foretoken-router")}, shared),

@@ -22,6 +22,7 @@ struct ScheduleConditions {
   double cost = 0.05;
   double acceptance = 0.8;
   double rtt_ms = 0;
+  std::uint32_t run_ahead = 0;
   Cores cores = Cores::kOwn;
 };
 

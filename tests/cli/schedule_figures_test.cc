@@ -99,7 +99,10 @@ TEST(ScheduleFigures, PictureHasACurveForEachAcceptanceInThePanelOfItsCores) {
                    {.path = "it's.svg", .machine = "some"});
   EXPECT_THAT(script, HasSubstr("$own0 << EOD\n1 0.99\n2 0.98\nEOD\n"));
   EXPECT_THAT(script, HasSubstr("$same0 << EOD\n4 1.5\nEOD\n"));
+  EXPECT_THAT(script, HasSubstr("set terminal svg "));
   EXPECT_THAT(script, HasSubstr("set output 'it''s.svg'"));
+  EXPECT_THAT(ratio_script({cell(0, Cores::kOwn, 1, 0.99)}, {.path = "a.png"}),
+              HasSubstr("set terminal pngcairo "));
 }
 
 }  // namespace

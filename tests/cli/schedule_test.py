@@ -61,6 +61,7 @@ class Schedule(unittest.TestCase):
 
     def test_contradictions_are_refused(self):
         for words, said in ((("--sweep", "--acceptance", "0.5"), "--acceptance"), (("--plot", "x.svg"), "--sweep"),
+                            (("--sweep", "--plot", "x.pdf"), "x.pdf"),
                             (("--acceptance", "1.5"), "1.5"), (("--target-ms", "0"), "0.1")):
             self.assertIn(said, self.run_verb(*words, expect=2).stderr, words)
 
