@@ -6,6 +6,7 @@
 #include "bench/schedule/delay_relay.h"
 #include "bench/timed/timed_service.h"
 #include "services/draft/draft_service.h"
+#include "services/draft/model_guesser.h"
 #include "services/draft/setup.h"
 
 int main(int argc, char** argv) {
@@ -28,10 +29,11 @@ int main(int argc, char** argv) {
             relay.emplace(door.endpoint, std::chrono::duration_cast<Duration>(one_way));
             door.announced = relay->endpoint();
           }
+          ModelGuesser guesser(engine);
           DraftService service(
               door,
               draft_hello(config, plan, runtime.name(), served.model, served.vocabulary, options),
-              engine, speaker, runtime.metrics());
+              guesser, speaker, runtime.metrics());
           return served.run(service, engine);
         });
       });

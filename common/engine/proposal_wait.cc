@@ -68,9 +68,10 @@ void ProposalWait::learn(bool is_owed, Duration waited) {
   }
 }
 
-void ProposalWait::end(bool is_owed, TimePoint now) {
+Duration ProposalWait::end(bool is_owed, TimePoint now) {
+  Duration waited{};
   if (began_) {
-    const Duration waited = now - *began_;
+    waited = now - *began_;
     length_.observe_wait(waited);
     if (is_judged_) learn(is_owed, waited);
   }
@@ -80,6 +81,7 @@ void ProposalWait::end(bool is_owed, TimePoint now) {
     n_owed_steps_ = 0;
     trials_left_ = kTrialsInARow;
   }
+  return waited;
 }
 
 }  // namespace foretoken

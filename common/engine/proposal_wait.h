@@ -26,8 +26,9 @@ class ProposalWait {
   // teaches nothing.
   Duration begin_longest(std::uint32_t n_running, TimePoint now);
 
-  // At the step: is_owed if an answer that begin() is asked about is missing still.
-  void end(bool is_owed, TimePoint now);
+  // At the step: is_owed if an answer that begin() is asked about is missing still. Returns how
+  // long the step was held back.
+  Duration end(bool is_owed, TimePoint now);
 
  private:
   Duration step(std::uint32_t n_running) const;

@@ -8,6 +8,7 @@ namespace foretoken {
 
 // Those that answer at once first: what they say is there when the others are asked.
 void TargetEngine::ask_all(TimePoint now) {
+  n_to_make_ = 0;
   ProposerSet at_once, over_link;
   for (const Proposer* proposer : proposers_)
     if (proposer != nullptr)
@@ -31,16 +32,28 @@ void TargetEngine::ask_kinds(ProposerSet kinds, TimePoint now) {
       if (!kAskedOverALink.contains(kind)) return add_ask(kind, *sequence, most_asked(*sequence));
       // A memory costs a look-up, whether or not a model pays.
       if (kind == ProposerKind::kMemory) return add_ask(kind, *sequence, most_asked(*sequence));
-      if (may_ask(*sequence)) add_ask(kind, *sequence, budget_over_link(*sequence, now));
+      if (may_ask(*sequence)) ask_draft(*sequence, now);
     });
   }
   for (std::size_t kind = 0; kind < kProposerKinds; ++kind)
     if (!asks_[kind].empty()) proposer_of(static_cast<ProposerKind>(kind))->ask(asks_[kind]);
 }
 
+void TargetEngine::ask_draft(const Sequence& sequence, TimePoint now) {
+  const std::uint32_t budget = draft_budget_of(sequence, now);
+  add_ask(ProposerKind::kDraft, sequence, budget);
+  if (budget == 0) return;
+  // A chain of which all that was verified stood may go on, and then the draft makes the rest.
+  std::size_t n_at_hand = 0;
+  if (sequence.n_accepted == sequence.path.size()) n_at_hand = best_path(sequence, budget).size();
+  n_to_make_ = std::max(n_to_make_, budget - static_cast<std::uint32_t>(n_at_hand));
+}
+
 // What is at hand and as good as sure spares the cores of a draft, which only stays current then.
-std::uint32_t TargetEngine::budget_over_link(const Sequence& sequence, TimePoint now) const {
-  const std::uint32_t budget = budget_of(sequence);
+std::uint32_t TargetEngine::draft_budget_of(const Sequence& sequence, TimePoint now) const {
+  std::uint32_t budget = budget_of(sequence);
+  if (sequence.length == LengthMode::kAdaptive)
+    budget = budget_.best(static_cast<std::uint32_t>(running_.size()), budget, length_.step_cost());
   if (sequence.proposers.size() < 2 || outlook(sequence, now).readiness != DraftReadiness::kReady)
     return budget;
   const std::vector<PathToken> path = best_path(sequence, budget);

@@ -193,7 +193,9 @@ void TargetEngine::verify(TimePoint now) {
   step_began_ = now;
   if (std::exchange(is_next_at_once_, false)) pause_cost_.observe(n_decoded_, now - step_ended_);
   collect(now);
-  wait_.end(is_owed_adaptively(now), now);
+  const bool is_owed = is_owed_adaptively(now);
+  const Duration waited = wait_.end(is_owed, now);
+  if (!is_owed) budget_.observe_wait(waited, n_to_make_);
   make_plan(now);
   cut_proposals();
   fill_step();
@@ -523,12 +525,26 @@ std::vector<PathToken> TargetEngine::best_path(const Sequence& sequence, std::ui
 
 void TargetEngine::note_proposals(Sequence& sequence, std::span<const ScoredToken> scored) {
   length_.observe_round(scored, sequence.odds);
+  note_draft_tokens(scored);
   for (const ScoredToken& each : scored) {
     each.token.sources.for_each([&](ProposerKind kind) {
       ProposalTally& tally = totals_.proposals[static_cast<std::size_t>(kind)];
       ++(each.stood ? tally.n_right : tally.n_wrong);
     });
     if (each.token.sources.size() > 1) ++totals_.n_agreed;
+  }
+}
+
+// A depth may have several tokens of a draft, of which one stands at most.
+void TargetEngine::note_draft_tokens(std::span<const ScoredToken> scored) {
+  for (std::size_t begin = 0, end = 0; begin < scored.size(); begin = end) {
+    bool was_drafted = false, stood = false;
+    for (; end < scored.size() && scored[end].depth == scored[begin].depth; ++end) {
+      if (!scored[end].token.sources.contains(ProposerKind::kDraft)) continue;
+      was_drafted = true;
+      stood = stood || scored[end].stood;
+    }
+    if (was_drafted) budget_.observe_token(scored[begin].depth, stood);
   }
 }
 

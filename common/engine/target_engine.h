@@ -28,6 +28,7 @@
 #include "common/engine/step.h"
 #include "common/engine/target_events.h"
 #include "common/model/model.h"
+#include "common/spec/draft_budget.h"
 #include "common/spec/draft_length.h"
 #include "common/spec/drafting_gate.h"
 #include "common/spec/prefill_cost.h"
@@ -158,9 +159,11 @@ class TargetEngine {
   void note_yield(Duration took);
   std::vector<PathToken> best_path(const Sequence& sequence, std::uint32_t n) const;
   void note_proposals(Sequence& sequence, std::span<const ScoredToken> scored);
+  void note_draft_tokens(std::span<const ScoredToken> scored);
   void ask_all(TimePoint now);
   void ask_kinds(ProposerSet kinds, TimePoint now);
-  std::uint32_t budget_over_link(const Sequence& sequence, TimePoint now) const;
+  void ask_draft(const Sequence& sequence, TimePoint now);
+  std::uint32_t draft_budget_of(const Sequence& sequence, TimePoint now) const;
   std::uint32_t most_asked(const Sequence& sequence) const;
   std::uint32_t budget_of(const Sequence& sequence) const;
   void add_ask(ProposerKind kind, const Sequence& sequence, std::uint32_t budget);
@@ -178,6 +181,8 @@ class TargetEngine {
   Step step_;
   ProposalStore store_;
   DraftLength length_;
+  DraftBudget budget_;
+  std::uint32_t n_to_make_ = 0;  // tokens that the draft with most to make was last asked for
   ProposalWait wait_;
   DraftingGate gate_;
   PrefillCost prefill_;

@@ -1,0 +1,60 @@
+// How many tokens a draft is asked for. While a target waits for an answer, each further token of
+// it costs a draft's step and stands less often than the one before, so the best number is where
+// the tokens of a round, by the time of a round, are most. Learns how often a draft's tokens stand
+// at each depth, and what a token costs in waiting: nothing, where answers are there before the
+// target wants them, and then there is no reason to ask for less than the request allows. Pure:
+// times come as arguments. One thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/sampling_params.h"
+#include "common/spec/step_cost.h"
+
+namespace foretoken {
+
+class DraftBudget {
+ public:
+  // A token of a draft whose turn came in a round. depth 0 = the first of the round.
+  void observe_token(std::uint32_t depth, bool stood);
+
+  // A step that verifies what drafts answered: so long it was held back for them, and so many
+  // tokens the one that made most had to make for it.
+  void observe_wait(Duration waited, std::uint32_t n_made);
+
+  // The best number for n_sequences in one step, at least 1 and at most `cap`; one time of eight
+  // half as many again, because what more tokens cost is only learnt from different numbers.
+  std::uint32_t best(std::uint32_t n_sequences, std::uint32_t cap, const StepCost& cost) const;
+
+ private:
+  struct Outcomes {
+    double n_tried = 0;
+    double n_stood = 0;
+  };
+  // Of waits over tokens made: fading sums for a straight line through them.
+  struct Line {
+    double weight = 0, n = 0, seconds = 0, nn = 0, n_seconds = 0;
+  };
+  // A wait is `fixed` and so much for each token; both in seconds, none below 0.
+  struct WaitCost {
+    double fixed = 0;
+    double per_token = 0;
+  };
+  struct Step {
+    double tokens = 0;  // of a sequence
+    double seconds = 0;
+  };
+  WaitCost wait_cost() const;
+  std::vector<Step> steps_of(std::uint32_t n_sequences,
+                             std::uint32_t cap,
+                             const StepCost& cost) const;
+
+  std::array<Outcomes, kMaxDraftTokens> outcomes_{};
+  Line waits_;
+  std::uint32_t n_waits_ = 0;
+};
+
+}  // namespace foretoken
