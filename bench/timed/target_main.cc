@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
               TargetService service(target_service_options(config),
                                     target_hello(config, runtime.name(), model, served.backend,
                                                  served.vocabulary, options),
-                                    engine, drafts, speaker, runtime.metrics());
+                                    engine, {drafts, nullptr}, speaker, runtime.metrics());
               return served.run(service, engine);
             });
       });

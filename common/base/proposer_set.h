@@ -37,7 +37,7 @@ class ProposerSet {
     bits_ = static_cast<std::uint8_t>(bits_ & ~bit(kind));
   }
   constexpr bool operator==(const ProposerSet&) const = default;
-  // Without kDefault and kNone, which are words of requests.
+  // Without kDefault and kNone, which only requests name.
   constexpr ProposerSet sources() const {
     ProposerSet set = *this;
     set.remove(ProposerKind::kDefault);

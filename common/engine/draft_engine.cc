@@ -59,7 +59,7 @@ std::uint32_t DraftEngine::chain_limit(const LeasedSequence& sequence) const {
                   std::min(sequence.budget + options_.run_ahead, options_.max_ahead));
 }
 
-// What it guesses now nobody has asked for: everything else comes first.
+// What it guesses now was not asked for: everything else comes first.
 bool DraftEngine::is_ahead(const LeasedSequence& sequence) const {
   return !sequence.owes_answer && sequence.budget > 0 && options_.run_ahead > 0;
 }
@@ -276,7 +276,7 @@ bool DraftEngine::take_blocks_from_another(const LeasedSequence& beneficiary, Ti
   if (victim == nullptr) return false;
   if (is_idle_now(*victim)) {
     drop_cache(*victim);  // its tokens stay: it is computed again when it is wanted again
-    victim->is_stuck = is_ahead(*victim);
+    if (is_ahead(*victim)) victim->is_stuck = true;
   } else {
     set_busy(*victim, now);
   }
@@ -341,7 +341,7 @@ void DraftEngine::emit_ready() {
   }
 }
 
-// Nobody waits for these: a target finds them when its own tokens have come so far.
+// No wait depends on these: a target finds them when its own tokens have come so far.
 void DraftEngine::emit_ahead() {
   for (const auto& [key, sequence] : sequences_)
     if (is_ahead(*sequence) && sequence->has_guessed) emit(*sequence, sequence->epoch, TimePoint{});

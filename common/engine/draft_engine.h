@@ -50,7 +50,7 @@ using DraftOutcome = std::variant<Applied, Ignored, wire::Need, wire::DraftBusy>
 struct ReadyProposal {
   TargetKey to;
   wire::ProposalRecord record;
-  TimePoint asked{};  // when the record came that it answers; none: nobody asked for more
+  TimePoint asked{};  // when the record came that it answers; none: no question
 };
 
 // A sequence that lost its blocks to others.

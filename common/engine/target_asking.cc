@@ -40,24 +40,35 @@ void TargetEngine::ask_kinds(ProposerSet kinds, TimePoint now) {
 }
 
 void TargetEngine::ask_draft(const Sequence& sequence, TimePoint now) {
-  const std::uint32_t budget = draft_budget_of(sequence, now);
+  const DraftOutlook draft = outlook(sequence, now);
+  const std::uint32_t budget = draft_budget_of(sequence, draft);
   add_ask(ProposerKind::kDraft, sequence, budget);
-  if (budget == 0) return;
-  // A chain of which all that was verified stood may go on, and then the draft makes the rest.
-  std::size_t n_at_hand = 0;
-  if (sequence.n_accepted == sequence.path.size()) n_at_hand = best_path(sequence, budget).size();
-  n_to_make_ = std::max(n_to_make_, budget - static_cast<std::uint32_t>(n_at_hand));
+  if (draft.readiness == DraftReadiness::kReady)
+    n_to_make_ = std::max(n_to_make_, budget - n_drafted_ahead(sequence, budget));
 }
 
 // What is at hand and as good as sure spares the cores of a draft, which only stays current then.
-std::uint32_t TargetEngine::draft_budget_of(const Sequence& sequence, TimePoint now) const {
+std::uint32_t TargetEngine::draft_budget_of(const Sequence& sequence,
+                                            const DraftOutlook& draft) const {
   std::uint32_t budget = budget_of(sequence);
   if (sequence.length == LengthMode::kAdaptive)
     budget = budget_.best(static_cast<std::uint32_t>(running_.size()), budget, length_.step_cost());
-  if (sequence.proposers.size() < 2 || outlook(sequence, now).readiness != DraftReadiness::kReady)
+  if (sequence.proposers.size() < 2 || draft.readiness != DraftReadiness::kReady ||
+      draft.is_under_way)
     return budget;
   const std::vector<PathToken> path = best_path(sequence, budget);
   return length_.is_plenty(path, budget, sequence.odds.factor()) ? 0 : budget;
+}
+
+// Of a chain of which all that was verified stood the rest may be there still.
+std::uint32_t TargetEngine::n_drafted_ahead(const Sequence& sequence, std::uint32_t most) const {
+  if (sequence.n_accepted < sequence.path.size()) return 0;
+  std::uint32_t n = 0;
+  for (const PathToken& token : best_path(sequence, most)) {
+    if (!token.sources.contains(ProposerKind::kDraft)) break;
+    ++n;
+  }
+  return n;
 }
 
 std::uint32_t TargetEngine::most_asked(const Sequence& sequence) const {

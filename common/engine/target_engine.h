@@ -163,7 +163,8 @@ class TargetEngine {
   void ask_all(TimePoint now);
   void ask_kinds(ProposerSet kinds, TimePoint now);
   void ask_draft(const Sequence& sequence, TimePoint now);
-  std::uint32_t draft_budget_of(const Sequence& sequence, TimePoint now) const;
+  std::uint32_t draft_budget_of(const Sequence& sequence, const DraftOutlook& draft) const;
+  std::uint32_t n_drafted_ahead(const Sequence& sequence, std::uint32_t most) const;
   std::uint32_t most_asked(const Sequence& sequence) const;
   std::uint32_t budget_of(const Sequence& sequence) const;
   void add_ask(ProposerKind kind, const Sequence& sequence, std::uint32_t budget);
@@ -182,7 +183,7 @@ class TargetEngine {
   ProposalStore store_;
   DraftLength length_;
   DraftBudget budget_;
-  std::uint32_t n_to_make_ = 0;  // tokens that the draft with most to make was last asked for
+  std::uint32_t n_to_make_ = 0;  // of the draft that has most to make for what was asked last
   ProposalWait wait_;
   DraftingGate gate_;
   PrefillCost prefill_;

@@ -181,7 +181,7 @@ struct CloseSequence {
     v(2, "lease", m.lease, "the attachment that ends");
     v(3, "from", m.from, "position of the first token of tail", 6);
     v(4, "tail", m.tail,
-      "tokens of the last round, which no Propose has told; only a memory looks at them", 6);
+      "tokens of the last round, which no Propose has; only a memory takes them in", 6);
   }
 };
 

@@ -36,11 +36,11 @@ const Calibration::Confidence& Calibration::known(const PathToken& token) const 
 }
 
 double Calibration::mean(const PathToken& token, std::uint32_t depth) const {
-  const Confidence& told = known(token);
-  const Cell& here = told.at_depth[depth_class(depth)];
+  const Confidence& counts = known(token);
+  const Cell& here = counts.at_depth[depth_class(depth)];
   const double said = token.confidence / 255.0;
   const double overall =
-      (told.all.n_accepted + kPriorWeight * said) / (told.all.n_tried + kPriorWeight);
+      (counts.all.n_accepted + kPriorWeight * said) / (counts.all.n_tried + kPriorWeight);
   return (here.n_accepted + kPriorWeight * overall) / (here.n_tried + kPriorWeight);
 }
 
@@ -60,8 +60,8 @@ void Calibration::observe(std::span<const ScoredToken> scored) {
       for (auto& confidences : cells_[source])
         for (Confidence& confidence : confidences)
           for (Cell& cell : confidence.at_depth) cell.fade(kDepthFade);
-    auto& told = const_cast<Confidence&>(known(each.token));
-    for (Cell* cell : {&told.all, &told.at_depth[depth_class(each.depth)]}) {
+    auto& counts = const_cast<Confidence&>(known(each.token));
+    for (Cell* cell : {&counts.all, &counts.at_depth[depth_class(each.depth)]}) {
       cell->fade(kFade);
       cell->n_tried += 1;
       cell->n_accepted += each.stood ? 1 : 0;

@@ -1,9 +1,9 @@
-// What a confidence is worth: how often tokens of a proposer, alone or with others that say the
-// same, of a confidence, at a depth in the round stood. Starts from the proposer's own word, ends
-// with what was counted, and counts what was not verified too: the text that came instead tells
-// whether it would have stood. Counts fade, so that it follows a text that changes. How a depth
-// differs from the others is forgotten sooner, as a depth beyond what is verified has no outcomes.
-// Pure; one thread.
+// What a confidence is worth: how often tokens of a proposer, alone or with others that
+// propose the same, of a confidence, at a depth in the round stood. Starts from the proposer's own
+// figure, ends with what was counted, and counts what was not verified too: the text that came
+// instead shows whether it would have stood. Counts fade, so that it follows a text that changes.
+// How a depth differs from the others is forgotten sooner, as a depth beyond what is verified has
+// no outcomes. Pure; one thread.
 #pragma once
 
 #include <array>

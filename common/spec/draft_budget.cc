@@ -1,7 +1,6 @@
 #include "common/spec/draft_budget.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace foretoken {
 namespace {
@@ -10,10 +9,12 @@ constexpr double kOutcomeFade = 1 - 1.0 / 256;  // of outcomes, per outcome of t
 constexpr double kWaitFade = 1 - 1.0 / 128;     // of waits, per wait
 constexpr double kFirstStands = 0.8;            // of a first token that nothing is known of
 constexpr double kDepthWeight = 4;              // outcomes that the depth before is worth
-constexpr std::uint32_t kFewWaits = 8;          // until these the request's limit is asked for
-constexpr std::uint32_t kLongerEvery = 8;       // waits
-// Mean square of the numbers of tokens around their mean, from which on a line is believed.
-constexpr double kLeastSpread = 0.5;
+constexpr std::uint32_t kFewRounds = 8;         // until these the request's limit is asked for
+constexpr std::uint32_t kAnotherEvery = 8;      // rounds
+constexpr double kLessAfterMiss = 0.75;
+constexpr double kMoreAfterAnswer = 1.0 / 16;
+constexpr double kNoSpread = 1e-6;  // of the square of the mean number of tokens
+constexpr double kDoubt = 0.5;      // standard error of what is assumed of a token's cost, of it
 
 }  // namespace
 
@@ -24,37 +25,51 @@ void DraftBudget::observe_token(std::uint32_t depth, bool stood) {
   known.n_stood = kOutcomeFade * known.n_stood + (stood ? 1 : 0);
 }
 
-void DraftBudget::observe_wait(Duration waited, std::uint32_t n_made) {
+void DraftBudget::observe_wait(Duration waited, std::uint32_t n_made, Answer answer) {
   if (n_made == 0) return;
+  ++n_rounds_;
+  if (answer == Answer::kMissing) {
+    ceiling_ = std::max(1.0, kLessAfterMiss * std::min<double>(ceiling_, n_made));
+    return;
+  }
+  ceiling_ = std::min<double>(kMaxDraftTokens, ceiling_ + kMoreAfterAnswer);
   const double n = n_made, seconds = std::chrono::duration<double>(waited).count();
-  ++n_waits_;
   waits_.weight = kWaitFade * waits_.weight + 1;
   waits_.n = kWaitFade * waits_.n + n;
   waits_.seconds = kWaitFade * waits_.seconds + seconds;
   waits_.nn = kWaitFade * waits_.nn + n * n;
   waits_.n_seconds = kWaitFade * waits_.n_seconds + n * seconds;
+  waits_.square_seconds = kWaitFade * waits_.square_seconds + seconds * seconds;
 }
 
-// With one number of tokens all the time nothing tells what is fixed from what each costs: all of
-// it is put down to the tokens, which asks for fewer, and then the line is known.
+// The slope of the line, as far as the waits determine it. Numbers that hardly differ, or waits
+// that scatter, leave it open; then it is assumed that nothing is fixed.
 DraftBudget::WaitCost DraftBudget::wait_cost() const {
   if (waits_.weight == 0) return {};
   const double n = waits_.n / waits_.weight, seconds = waits_.seconds / waits_.weight;
-  const double spread = waits_.nn / waits_.weight - n * n;
-  double per_token = seconds / n;
-  if (spread >= kLeastSpread) {
+  if (seconds <= 0) return {};
+  const double spread = waits_.nn / waits_.weight - n * n,
+               scatter = waits_.square_seconds / waits_.weight - seconds * seconds;
+  const double assumed = seconds / n;
+  double per_token = assumed;
+  if (spread > kNoSpread * n * n) {
     const double slope = (waits_.n_seconds / waits_.weight - n * seconds) / spread;
-    per_token = std::clamp(slope, 0.0, per_token);
+    const double error = std::max(scatter - slope * slope * spread, 0.0) / (waits_.weight * spread);
+    const double doubt = kDoubt * assumed * kDoubt * assumed;
+    per_token = (slope * doubt + assumed * error) / (doubt + error);
+    per_token = std::clamp(per_token, 0.0, assumed);
   }
-  return {.fixed = std::max(0.0, seconds - per_token * n), .per_token = per_token};
+  return {.fixed = seconds - per_token * n, .per_token = per_token};
 }
 
 std::uint32_t DraftBudget::best(std::uint32_t n_sequences,
                                 std::uint32_t cap,
                                 const StepCost& cost) const {
   cap = std::min(cap, kMaxDraftTokens);
-  if (n_waits_ < kFewWaits || cap == 0 || !cost.knows_anything()) return cap;
-  const std::vector<Step> steps = steps_of(n_sequences, cap, cost);
+  if (cap == 0) return 0;
+  cap = std::min(cap, static_cast<std::uint32_t>(ceiling_));
+  if (n_rounds_ < kFewRounds || !cost.knows_anything()) return cap;
+  const Steps steps = steps_of(n_sequences, cap, cost);
   const WaitCost wait = wait_cost();
   std::uint32_t best = 1;
   double most = 0;
@@ -67,21 +82,22 @@ std::uint32_t DraftBudget::best(std::uint32_t n_sequences,
       best = n_asked;
     }
   }
-  return n_waits_ % kLongerEvery == 0 ? std::min(cap, best + (best + 1) / 2) : best;
+  if (n_rounds_ % kAnotherEvery != 0 || wait.per_token <= 0) return best;
+  return best < cap ? std::min(cap, best + (best + 1) / 2) : (best + 1) / 2;
 }
 
 // Of a step that verifies 1, 2, ... cap tokens of each sequence.
-std::vector<DraftBudget::Step> DraftBudget::steps_of(std::uint32_t n_sequences,
-                                                     std::uint32_t cap,
-                                                     const StepCost& cost) const {
-  std::vector<Step> steps;
+DraftBudget::Steps DraftBudget::steps_of(std::uint32_t n_sequences,
+                                         std::uint32_t cap,
+                                         const StepCost& cost) const {
+  Steps steps{};
   double tokens = 1, survival = 1, stands = kFirstStands;
   for (std::uint32_t n = 1; n <= cap; ++n) {
     const Outcomes& known = outcomes_[n - 1];
     stands = (known.n_stood + kDepthWeight * stands) / (known.n_tried + kDepthWeight);
     survival *= stands;
     tokens += survival;
-    steps.push_back({tokens, cost.seconds(n_sequences * (n + 1))});
+    steps[n - 1] = {tokens, cost.seconds(n_sequences * (n + 1))};
   }
   return steps;
 }

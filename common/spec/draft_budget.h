@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cstdint>
-#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/sampling_params.h"
@@ -21,12 +20,17 @@ class DraftBudget {
   // A token of a draft whose turn came in a round. depth 0 = the first of the round.
   void observe_token(std::uint32_t depth, bool stood);
 
-  // A step that verifies what drafts answered: so long it was held back for them, and so many
-  // tokens the one that made most had to make for it.
-  void observe_wait(Duration waited, std::uint32_t n_made);
+  enum class Answer : std::uint8_t {
+    kCame,     // all answers that were asked for
+    kMissing,  // some had not come when the wait ended
+  };
+  // A step that could have waited: so long it was held back for answers, the longest of which
+  // needed n_made tokens of its draft. With kMissing it waited in vain: fewer are asked for, and
+  // slowly more again while answers come.
+  void observe_wait(Duration waited, std::uint32_t n_made, Answer answer);
 
-  // The best number for n_sequences in one step, at least 1 and at most `cap`; one time of eight
-  // half as many again, because what more tokens cost is only learnt from different numbers.
+  // The best number for n_sequences in one step, at least 1 and at most `cap`; in one round of
+  // eight another one, because what a token costs is only learnt from different numbers.
   std::uint32_t best(std::uint32_t n_sequences, std::uint32_t cap, const StepCost& cost) const;
 
  private:
@@ -36,7 +40,7 @@ class DraftBudget {
   };
   // Of waits over tokens made: fading sums for a straight line through them.
   struct Line {
-    double weight = 0, n = 0, seconds = 0, nn = 0, n_seconds = 0;
+    double weight = 0, n = 0, seconds = 0, nn = 0, n_seconds = 0, square_seconds = 0;
   };
   // A wait is `fixed` and so much for each token; both in seconds, none below 0.
   struct WaitCost {
@@ -48,13 +52,13 @@ class DraftBudget {
     double seconds = 0;
   };
   WaitCost wait_cost() const;
-  std::vector<Step> steps_of(std::uint32_t n_sequences,
-                             std::uint32_t cap,
-                             const StepCost& cost) const;
+  using Steps = std::array<Step, kMaxDraftTokens>;
+  Steps steps_of(std::uint32_t n_sequences, std::uint32_t cap, const StepCost& cost) const;
 
   std::array<Outcomes, kMaxDraftTokens> outcomes_{};
   Line waits_;
-  std::uint32_t n_waits_ = 0;
+  std::uint32_t n_rounds_ = 0;
+  double ceiling_ = kMaxDraftTokens;  // tokens that come before a wait ends
 };
 
 }  // namespace foretoken

@@ -464,7 +464,7 @@ class Parser {
     json(demo);
     quiet(demo);
     CLI::App* bench = app_.add_subcommand(
-        "bench", "measure: serve, latency, acceptance, compare, micro, schedule");
+        "bench", "measure: serve, latency, acceptance, compare, micro, schedule, memory");
     bench->footer(
         "Examples:\n  foretoken bench serve --compare --concurrency 1\n  foretoken bench "
         "acceptance");

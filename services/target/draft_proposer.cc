@@ -181,7 +181,7 @@ void DraftProposer::apply(AttachedSequence& sequence, AttachmentAction action, T
       return;
     case AttachmentAction::kSendClose:
       if (draft == nullptr) return;
-      // A model has no use for the last tokens; a memory tells them to later sequences.
+      // A model has no use for the last tokens; a memory proposes them to later sequences.
       return AssignedDrafts::end_sequence(
           *draft, options_.kind == ProposerKind::kMemory
                       ? sequence.told.close(sequence.attachment.lease())

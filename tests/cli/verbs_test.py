@@ -65,7 +65,7 @@ class Verbs(unittest.TestCase):
     def test_a_mistyped_second_word_names_the_nearest(self):
         for words, hint in ((["model", "inf"], "did you mean `foretoken model info`?"),
                             (["bench", "server"], "did you mean `foretoken bench serve`?"),
-                            (["bench", "foo"], "it has: serve, latency, acceptance, compare, micro, memory"),
+                            (["bench", "foo"], "it has: serve, latency, acceptance, compare, micro, schedule, memory"),
                             (["config", "chekc", "--json"], "did you mean `foretoken config check`?")):
             done = run(*words)
             self.assertEqual((2, ""), (done.returncode, done.stdout), words)

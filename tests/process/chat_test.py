@@ -156,7 +156,7 @@ class Chat(unittest.TestCase):
         self.assertGreater(n_tokens, 1900)  # of 2048, and the default of a request is 128
 
         def guessed():  # by guesses that came in time
-            if re.search(r"\[\d+ tokens, [\d.]+ tok/s, length; draft: \d+ of \d+ guesses right, \d+\.\d tokens a round\]", terminal.text()):
+            if re.search(r"\[\d+ tokens, [\d.]+ tok/s, length; [a-z+]+: \d+ of \d+ guesses right, \d+\.\d tokens a round\]", terminal.text()):
                 return True
             terminal.type("/clear\r")
             terminal.wait_for(r"/clear\n[^>]*>\Z")
