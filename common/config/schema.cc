@@ -51,12 +51,21 @@ OrderedJson number_schema(const KeyLimit& limit) {
                                : std::int64_t{std::numeric_limits<T>::max()}}};
 }
 
+OrderedJson real_number_schema(const KeyLimit& limit) {
+  OrderedJson schema = {{"type", "number"}};
+  if (limit.kind == KeyLimit::Kind::kRange)
+    schema["minimum"] = limit.low, schema["maximum"] = limit.high;
+  return schema;
+}
+
 template <class T>
 OrderedJson value_schema(const KeyLimit& limit) {
   if constexpr (std::same_as<T, bool>) {
     return {{"type", "boolean"}};
   } else if constexpr (std::integral<T>) {
     return number_schema<T>(limit);
+  } else if constexpr (std::same_as<T, double>) {
+    return real_number_schema(limit);
   } else if constexpr (std::same_as<T, std::string>) {
     return text_schema(limit);
   } else {

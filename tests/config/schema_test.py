@@ -110,12 +110,13 @@ class Schema(unittest.TestCase):
             self.assertEqual([], [error.message for error in VALIDATOR.iter_errors(tomllib.loads(text))], name)
 
     def test_a_value_of_another_type_is_refused(self):
-        others = {"boolean": ["true", 1], "integer": ["8", 8.5, True, [1]], "string": [7, False, ["text"]], "array": ["text", [7], True]}
+        others = {"boolean": ["true", 1], "integer": ["8", 8.5, True, [1]], "number": ["0.5", True, [0.5], False], "string": [7, False, ["text"]], "array": ["text", [7], True]}
         for i in range(4):
             self.expect({name: others[schema["type"]][i % len(others[schema["type"]])] for name, schema in KEYS.items()}, False)
 
     def test_numbers_have_their_ranges(self):
         numbers = {name: schema for name, schema in KEYS.items() if schema["type"] == "integer"}
+        numbers |= {name: schema for name, schema in KEYS.items() if schema["type"] == "number"}
         for limit, beyond in (("minimum", -1), ("maximum", 1)):
             self.expect({name: schema[limit] for name, schema in numbers.items()}, True)
             self.expect({name: schema[limit] + beyond for name, schema in numbers.items()}, False)
