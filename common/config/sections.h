@@ -69,8 +69,9 @@ struct SpeculationSection {
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
-    v("proposer", s.proposer, one_of({"draft", "ngram", "none"}),
-      "the proposer of requests that name none; draft: and prompt lookup beside it");
+    v("proposer", s.proposer, one_of({"draft", "ngram", "memory", "none"}),
+      "the proposer of requests that name none; a memory that runs is asked beside it, but for "
+      "none; draft: prompt lookup, too");
     v("draft_len", s.draft_len, in_range(0, 32),
       "most tokens proposed per sequence and round; an upper bound");
     v("adaptive", s.adaptive, anything(),

@@ -147,8 +147,9 @@ struct ClientRequest {
       from_to(0, kMaxDraftTokens).unless_given(-1, "as configured"), kSpeculation,
       "most guessed tokens per round; 0 = plain decoding");
     v("proposer", m.proposer, any_value(), kSpeculation,
-      "sources of proposals, one or a list: draft, ngram (prompt lookup), prediction; default = as "
-      "configured, and prediction where one is given; none = plain decoding");
+      "sources of proposals, one or a list: draft, ngram (prompt lookup), prediction, memory (of "
+      "texts); default = as configured, memory where one runs and prediction where one is given; "
+      "none = plain decoding");
     v("adaptive", m.adaptive, any_value(), kSpeculation, "guess less when it does not pay");
     v("acceptance", m.acceptance, any_value(), kSpeculation,
       "how guesses are judged: coupled in this release");
@@ -241,7 +242,8 @@ struct SpeculativeDecoding {
     v("num_accepted_prediction_tokens", m.num_accepted_prediction_tokens,
       "of the guesses delivered, those that the request's prediction was surest of");
     v("num_prediction_tokens", m.num_prediction_tokens, "likewise, of the guesses verified");
-    v("proposer", m.proposer, "who guessed: draft, ngram, prediction or none; several joined by +");
+    v("proposer", m.proposer,
+      "who guessed: draft, ngram, prediction, memory or none; several joined by +");
     v("fallback_reason", m.fallback_reason,
       "why speculation was not or no longer used; empty = it was");
   }

@@ -129,7 +129,7 @@ struct Open {
     v(3, "params", m.params, "how tokens are chosen and when the answer ends");
     v(4, "end_tokens", m.end_tokens, "ids that end the answer; empty = the model's own");
     v(5, "proposer", m.proposer,
-      "the proposer: default, draft, ngram, prediction or none; of several the first");
+      "the proposer: default, draft, ngram, prediction, none or memory; of several the first");
     v(6, "draft_len", m.draft_len,
       "most guessed tokens per round; 0 = plain decoding, -1 = as configured");
     v(7, "adaptive", m.adaptive, "draft_len may be shortened when it does not pay");

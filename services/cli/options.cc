@@ -33,7 +33,7 @@ constexpr KeyFlag kKeyFlags[] = {
     {"--draft,--md,--model-draft", "model.draft",
      "draft: a folder, demo, self:int4 (the target in four bits), or \"\" for none"},
     {"--alias,--served-model-name", "model.alias", "name that clients use for the model"},
-    {"--proposer", "speculation.proposer", "source of proposals: draft, ngram, none"},
+    {"--proposer", "speculation.proposer", "source of proposals: draft, ngram, memory, none"},
     {"--draft-len,-k,--num-speculative-tokens", "speculation.draft_len",
      "most guessed tokens per round, 0..32"},
     {"--ctx-size,--max-model-len", "model.max_model_len",

@@ -45,7 +45,7 @@ constexpr TraceName kNames[] = {
     {"foretoken.spec.drafted", kOfModel, "guesses verified"},
     {"foretoken.spec.accepted", "model, tokens", "guesses that were delivered"},
     {"foretoken.spec.rounds", kOfModel, "rounds that verified guesses"},
-    {"foretoken.spec.proposer", kOfModel, "who guessed: draft, ngram, prediction or none"},
+    {"foretoken.spec.proposer", kOfModel, "who guessed: draft, ngram, prediction, memory or none"},
     {"foretoken.tokens", "tokens", "tokens that arrived together"},
 };
 static_assert(std::size(kNames) == static_cast<std::size_t>(TraceKey::kTokens) + 1);

@@ -127,7 +127,7 @@ class Completion(unittest.TestCase):
         self.assertEqual([], complete("generate", "--seed", ""))
 
     def test_keys_of_the_configuration(self):
-        self.assertEqual([f"speculation.proposer={name}" for name in ("draft", "ngram", "none")],
+        self.assertEqual([f"speculation.proposer={name}" for name in ("draft", "ngram", "memory", "none")],
                          complete("ps", "--set", "speculation.prop"))
         self.assertEqual(["bus.insecure=true", "bus.insecure=false"], complete("ps", "--set", "bus.insecure"))
         self.assertEqual(["bus.runtime_dir="], complete("ps", "--set", "bus.run"))

@@ -87,7 +87,7 @@ class Parameters(TypedDict, total=False):
     # most guessed tokens per round; 0 = plain decoding (from 0 to 32)
     num_draft_tokens: Optional[int]
 
-    # sources of proposals, one or a list: draft, ngram (prompt lookup), prediction; default = as configured, and prediction where one is given; none = plain decoding
+    # sources of proposals, one or a list: draft, ngram (prompt lookup), prediction, memory (of texts); default = as configured, memory where one runs and prediction where one is given; none = plain decoding
     proposer: Union[Literal["default", "draft", "ngram", "prediction", "none", "memory"], Sequence[Literal["default", "draft", "ngram", "prediction", "none", "memory"]], None]
 
     # guess less when it does not pay
@@ -191,7 +191,7 @@ class SpeculativeDecoding(TypedDict):
     # likewise, of the guesses verified
     num_prediction_tokens: int
 
-    # who guessed: draft, ngram, prediction or none; several joined by +
+    # who guessed: draft, ngram, prediction, memory or none; several joined by +
     proposer: str
 
     # why speculation was not or no longer used; empty = it was
