@@ -1,6 +1,8 @@
 #include "common/config/check.h"
-#include "common/base/host_and_port.h"
 
+#include <map>
+
+#include "common/base/host_and_port.h"
 #include "common/config/models.h"
 #include "common/config/resolve.h"
 
@@ -81,6 +83,28 @@ void check_packed_cache(const ModelInstances& model, std::vector<std::string>& e
                    "\"; it must be auto, off or the full path of a folder");
 }
 
+// A memory has no number, so of bus.draft it needs the entry that any --id fills in; a port cannot
+// be filled in with a word.
+void check_memories(const LoadedConfig& loaded, std::vector<std::string>& errors) {
+  std::map<std::string, std::string> owner;  // a folder of texts -> whose it is
+  for (const ModelInstances& model : models_of(loaded)) {
+    const MemorySection& memory = model.config.memory;
+    if (!memory.start) continue;
+    const std::string of = model.name.empty() ? "" : "model " + model.name + ": ";
+    const auto& drafts = model.config.bus.draft;
+    if (drafts.empty() || !drafts.back().starts_with("ipc://") ||
+        drafts.back().find("{id}") == std::string::npos)
+      errors.push_back(of +
+                       "memory.start is true, and the last entry of bus.draft is no ipc:// name "
+                       "with {id}: there is no endpoint for a memory");
+    if (memory.folder.empty()) continue;
+    if (const auto [other, is_first] = owner.try_emplace(memory.folder, model.name); !is_first)
+      errors.push_back("memory.folder is \"" + memory.folder + "\" for the memories of [model." +
+                       other->second + "] and [model." + model.name +
+                       "]: each needs a folder of its own, by [memory.NAME]");
+  }
+}
+
 void check_metrics_address(const Config& config, std::vector<std::string>& errors) {
   const auto address = host_and_port_in(config.metrics.listen);
   if (address && address->port == config.edge.port && address->host == config.edge.host)
@@ -96,6 +120,7 @@ void check_together(const LoadedConfig& loaded, std::vector<std::string>& errors
     check_packed_cache(model, errors);
   }
   check_names(loaded.models, loaded.config.router.default_model, errors);
+  check_memories(loaded, errors);
   const BusSection& bus = loaded.config.bus;
   if (!bus.curve_secret.empty() && bus.curve_peers.empty())
     errors.push_back(

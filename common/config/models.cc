@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <set>
 #include <span>
@@ -18,9 +19,10 @@ namespace foretoken {
 namespace {
 
 constexpr std::size_t kLongestName = 24;  // an id has 32 characters
+constexpr std::string_view kMemorySuffix = "-memory";
 
-constexpr std::array<std::string_view, 5> kSectionsOfModels = {"model", "speculation", "kv_cache",
-                                                               "target", "draft"};
+constexpr std::array<std::string_view, 6> kSectionsOfModels = {"model",  "speculation", "kv_cache",
+                                                               "target", "draft",       "memory"};
 // Of the sections that the router or every service reads too.
 constexpr std::array<std::string_view, 7> kKeysOfModels = {"limits.max_running",
                                                            "limits.max_waiting",
@@ -118,6 +120,10 @@ void check_names(const std::map<std::string, Config>& models,
       errors.push_back("[model." + model + "] has the name of service number " +
                        std::to_string(parts->second) + " of [model." + parts->first +
                        "]: give one of them another");
+    if (config.memory.start && models.contains(model + std::string(kMemorySuffix)))
+      errors.push_back("[model." + model + std::string(kMemorySuffix) +
+                       "] has the name of the memory of [model." + model +
+                       "] (memory.start): give one of them another");
   }
   if (models.empty() || default_model.empty()) return;
   const auto of_default = std::find_if(owner.begin(), owner.end(), [&](const auto& one) {
@@ -145,8 +151,14 @@ Result<LoadedConfig> config_of_instance(const LoadedConfig& loaded,
   if (loaded.models.empty()) return loaded;
   std::string model = id;
   std::size_t number = 0;
-  if (const auto parts = numbered(id); !loaded.models.contains(id) && parts)
-    std::tie(model, number) = *parts;
+  if (!loaded.models.contains(id)) {
+    if (const auto parts = numbered(id))
+      std::tie(model, number) = *parts;
+    else if (role == "draft" && id.ends_with(kMemorySuffix)) {
+      model.resize(id.size() - kMemorySuffix.size());
+      number = std::numeric_limits<std::size_t>::max();  // no entry of bus.draft is its own
+    }
+  }
   const auto found = loaded.models.find(model);
   if (found == loaded.models.end()) {
     std::vector<std::string> names;
@@ -173,10 +185,13 @@ Result<LoadedConfig> config_of_instance(const LoadedConfig& loaded,
   const bool ends_in_one_for_all =
       !drafts.empty() && drafts.back().find("{id}") != std::string::npos;
   if (number >= drafts.size() && !ends_in_one_for_all)
-    return Error{ErrorCode::kConfig,
-                 "--id is \"" + id + "\", number " + std::to_string(number) + " from 0, and " +
-                     own_list + " has " + std::to_string(drafts.size()) +
-                     " entries and none with {id}: there is no endpoint for it"};
+    return Error{
+        ErrorCode::kConfig,
+        "--id is \"" + id + "\", " +
+            (id.ends_with(kMemorySuffix) ? std::string("a memory")
+                                         : "number " + std::to_string(number) + " from 0") +
+            ", and " + own_list + " has " + std::to_string(drafts.size()) +
+            " entries and none with {id}: there is no endpoint for it"};
   drafts = {drafts[std::min(number, drafts.size() - 1)]};
   return one;
 }

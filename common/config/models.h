@@ -27,17 +27,22 @@ void check_names(const std::map<std::string, Config>& models,
 
 // The configuration of a tokenizer, draft or target (`role`), as if its model were the only one.
 // Without declared models that is all of it, whatever the id; with them the id is NAME or
-// NAME-NUMBER, and of a draft one that bus.NAME.draft has an entry for.
+// NAME-NUMBER, and of a draft one that bus.NAME.draft has an entry for, or NAME-memory.
 Result<LoadedConfig> config_of_instance(const LoadedConfig& loaded,
                                         const std::string& id,
                                         std::string_view role);
 
-// A model and the ids of its services: "chat-0" and so on, or "0" where no models are declared.
+// A model and the ids of its services: "chat-0" and so on, or "0" where no models are declared; of
+// its memory "chat-memory" or "memory".
 struct ModelInstances {
   std::string name;  // of [model.NAME]; "" = of [model]
   const Config& config;
-  std::string id(std::uint32_t number) const {
-    return (name.empty() ? "" : name + "-") + std::to_string(number);
+  std::string id(std::uint32_t number) const { return id_of(std::to_string(number)); }
+  std::string memory_id() const { return id_of("memory"); }
+
+ private:
+  std::string id_of(const std::string& which) const {
+    return (name.empty() ? "" : name + "-") + which;
   }
 };
 std::vector<ModelInstances> models_of(const LoadedConfig& loaded);

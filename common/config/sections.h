@@ -231,6 +231,7 @@ struct DraftSection : ComputeSection {
 };
 
 struct MemorySection {
+  bool start = false;
   std::uint32_t tokens = 8u << 20;
   double tenant_share = 0.25;
   std::string folder;
@@ -241,6 +242,7 @@ struct MemorySection {
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
+    v("start", s.start, anything(), "`foretoken up` starts one beside the targets of a model");
     v("tokens", s.tokens, in_range(65'536, 1'073'741'824),
       "tokens remembered of all tenants, at 28 bytes each");
     v("tenant_share", s.tenant_share, in_range(0.001, 1), "the most of them that one tenant has");

@@ -38,13 +38,15 @@ int run_config_show(const CliOptions& options) {
 namespace {
 
 // "model chat: chat, gpt-4o-mini; tokenizer-chat-0, target-chat-0, draft-chat-0".
-void say_model(const std::string& name, const ModelSection& model) {
+void say_model(const std::string& name, const Config& config) {
+  const ModelSection& model = config.model;
   std::cout << "model " << name << ": " << served_model_name(model);
   for (const auto& alias : model.alias) std::cout << ", " << alias;
   std::cout << "; tokenizer-" << name << "-0";
   for (std::uint32_t i = 0; i < model.targets; ++i) std::cout << ", target-" << name << "-" << i;
   for (std::uint32_t i = 0; i < model.drafts && !model.draft.empty(); ++i)
     std::cout << ", draft-" << name << "-" << i;
+  if (config.memory.start) std::cout << ", draft-" << name << "-memory";
   std::cout << "\n";
 }
 
@@ -62,7 +64,7 @@ int run_config_check(const CliOptions& options) {
             << (n_set > 0 ? ", " + std::to_string(n_set) + " set by flag or environment"
                           : std::string(loaded->file.empty() ? ", all defaults" : ""))
             << "\n";
-  for (const auto& [name, config] : loaded->models) say_model(name, config.model);
+  for (const auto& [name, config] : loaded->models) say_model(name, config);
   return kExitOk;
 }
 

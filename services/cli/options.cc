@@ -49,6 +49,11 @@ constexpr KeyFlag kKeyFlags[] = {
     {"--port", "edge.port", "port of HTTP; 0 = any free one, which the log names"},
 };
 
+// It has no value.
+constexpr KeyFlag kMemoryFlag{
+    "--memory", "memory.start",
+    "a memory of texts for each model: it guesses what followed the same words before"};
+
 std::vector<std::string> choices_of_key(std::string_view key) {
   for (auto& known : keys_with_choices())
     if (known.key == key) return std::move(known.choices);
@@ -211,12 +216,12 @@ class Parser {
   }
 
   void services() {
-    CLI::App* up =
-        verb(&app_, "up",
-             "start router, tokenizer, draft, target and edge on this machine: ZeroMQ at "
-             "bus.client, HTTP at edge.host and edge.port",
-             "  foretoken up --detach\n  foretoken up --target models/big --draft models/small "
-             "--draft-len 6\n  foretoken up --detach --port 8080\n");
+    CLI::App* up = verb(
+        &app_, "up",
+        "start router, tokenizer, draft, target and edge on this machine: ZeroMQ at "
+        "bus.client, HTTP at edge.host and edge.port",
+        "  foretoken up --detach\n  foretoken up --target models/big --draft models/small "
+        "--draft-len 6\n  foretoken up --detach --port 8080\n  foretoken up --detach --memory\n");
     up->add_flag("-d,--detach", options_.up.detach, "return when everything is ready");
     up->add_flag("--supervise", options_.up.supervise)->group("");
     up->add_option("--ready-fd", options_.up.ready_fd)->group("");
@@ -229,6 +234,10 @@ class Parser {
           ->check(offered(choices_of_key(flag.key)))
           ->group("Configuration");
     }
+    up->add_flag_callback(
+          kMemoryFlag.flags, [this] { key_values_.emplace_back(&kMemoryFlag, "true"); },
+          std::string(kMemoryFlag.help) + " (" + kMemoryFlag.key + ")")
+        ->group("Configuration");
     CLI::App* down = verb(&app_, "down", "stop what `up --detach` started", "  foretoken down\n");
     quiet(down);
     CLI::App* ps = verb(&app_, "ps", "services: state, model, device, type, proposer, load",

@@ -49,12 +49,14 @@ std::vector<ServiceSpec> service_specs(const CliOptions& options, const LoadedCo
   if (!options.config.file.empty()) shared.insert(shared.end(), {"--config", options.config.file});
   for (const auto& setting : options.config.sets) shared.insert(shared.end(), {"--set", setting});
   std::vector<ServiceSpec> specs;
-  const auto add = [&](wire::Role of, const std::string& id) {
+  const auto add = [&](wire::Role of, const std::string& id,
+                       const std::vector<std::string>& flags = {}) {
     const std::string role(name_of(of));
     ServiceSpec spec{.name = role + "-" + id,
                      .argv = {program_folder() + "/foretoken-" + role, "--id", id},
                      .role = role,
                      .optional = of == wire::Role::kDraft};
+    spec.argv.insert(spec.argv.end(), flags.begin(), flags.end());
     spec.argv.insert(spec.argv.end(), shared.begin(), shared.end());
     specs.push_back(std::move(spec));
   };
@@ -65,6 +67,7 @@ std::vector<ServiceSpec> service_specs(const CliOptions& options, const LoadedCo
     for (std::uint32_t i = 0; i < section.targets; ++i) add(wire::Role::kTarget, model.id(i));
     for (std::uint32_t i = 0; i < section.drafts && !section.draft.empty(); ++i)
       add(wire::Role::kDraft, model.id(i));
+    if (model.config.memory.start) add(wire::Role::kDraft, model.memory_id(), {"--memory"});
   }
   add(wire::Role::kEdge, "0");
   return specs;

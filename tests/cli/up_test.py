@@ -51,14 +51,18 @@ class Stream(threading.Thread):
         self.begun.set()
 
 
-class Up(unittest.TestCase):
+class System(unittest.TestCase):
+    """One that `up` has started."""
+
+    FLAGS = ()
+
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-up-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.endpoint = f"tcp://127.0.0.1:{free_port()}"
         self.settings = ["--set", "edge.port=0", "--set", f"bus.client={self.endpoint}", "--set", f"bus.runtime_dir={self.folder}",
                          "--set", f"limits.watchdog_s={WATCHDOG_S}", "--set", "limits.drain_s=150", "--set", "limits.max_running=64"]
-        done = self.run_verb("up", "--detach")
+        done = self.run_verb("up", "--detach", *self.FLAGS)
         self.assertEqual(0, done.returncode, done.stderr)
         self.addCleanup(self.run_verb, "down")  # harmless if it has ended
 
@@ -87,6 +91,8 @@ class Up(unittest.TestCase):
         self.compare(streams, streams)
         return streams
 
+
+class Up(System):
     def test_down_lets_running_streams_end(self):
         truth = self.undisturbed()
         pids = [s["pid"] for s in self.services().values()]
@@ -138,6 +144,48 @@ class Up(unittest.TestCase):
         log = (self.folder / "log/up.log").read_text()
         for role in ("draft", "tokenizer", "target", "router"):
             self.assertIn(f"{role}-0 watchdog: no sign of life for {WATCHDOG_S} s; starts again in", log)
+
+
+class UpWithAMemory(System):
+    FLAGS = ("--memory",)
+    REQUEST = {"prompt": "Once upon a time there was a dog", "max_tokens": 96, "temperature": 0.8, "seed": 5, "ignore_eos": True}
+
+    def memory(self):
+        """As `ps` shows it."""
+        services = json.loads(self.run_verb("ps", "--json").stdout)["services"]
+        return next((service for service in services if service["name"] == "draft-memory"), {})
+
+    def until(self, fact, what):
+        deadline = time.monotonic() + 120
+        while not fact():
+            self.assertLess(time.monotonic(), deadline, what)
+            time.sleep(0.05)
+
+    def test_it_is_a_service_of_its_own_and_knows_what_was_written_before(self):
+        shown = self.memory()
+        self.assertEqual(("draft", "ready", "memory"), (shown["role"], shown["state"], shown["model"]))
+        with foretoken.Client(self.endpoint, timeout_s=240) as client:
+            plain = client.generate(**self.REQUEST, proposer="none")
+
+            # How many guesses come in time is a matter of speed.
+            def is_guessed():
+                again = client.generate(**self.REQUEST, proposer="memory")
+                self.assertEqual((plain.text, plain.token_ids), (again.text, again.token_ids))
+                return again.speculative_decoding["num_accepted_draft_tokens"] > 10
+            self.until(is_guessed, "guesses from the memory are accepted")
+        done = self.run_verb("up", "--detach")
+        self.assertIn("memory.start: it runs with true, not false", done.stderr)
+
+    def test_killed_it_takes_no_text_with_it_and_is_started_again(self):
+        truth = self.undisturbed()
+        before = self.memory()["pid"]
+        streams = self.begin()
+        os.kill(before, signal.SIGKILL)
+        met = sum(stream.is_alive() for stream in streams)
+        self.compare(truth, streams)
+        self.until(lambda: self.memory().get("state") == "ready" and self.memory()["pid"] != before, "it is started again")
+        self.assertIn("was ended by signal 9", self.memory()["note"])
+        print(f"killed the memory under {met} running streams: {STREAMS} of {STREAMS} texts equal")
 
 
 if __name__ == "__main__":

@@ -456,6 +456,36 @@ TEST_F(ModelsTest, HaveIdsForTheirServices) {
   EXPECT_THAT(models(load("")), ElementsAre("1"));
 }
 
+TEST_F(ModelsTest, HaveAMemoryOfTextsThatTheIdNames) {
+  const auto loaded = load(kTwo, {}, {"memory.start=true", "memory.code.share=off"});
+  ASSERT_THAT(loaded.errors, IsEmpty());
+  EXPECT_EQ(models_of(loaded)[1].memory_id(), "code-memory");
+  EXPECT_EQ(models_of(load(""))[0].memory_id(), "memory");
+  const auto code = config_of_instance(loaded, "code-memory", "draft");
+  ASSERT_TRUE(code.ok()) << code.error().message;
+  EXPECT_EQ(code->config.memory.share, "off");
+  EXPECT_EQ(code->config.model.target, loaded.models.at("code").model.target);
+  EXPECT_EQ(config_of_instance(loaded, "chat-memory", "draft")->config.memory.share, "tenant");
+  EXPECT_FALSE(config_of_instance(loaded, "chat-memory", "target").ok()) << "only drafts are one";
+}
+
+TEST_F(ModelsTest, HaveNoMemoryOfTextsWithoutAnEndpointNameAndFolder) {
+  const auto errors = [&](std::vector<std::string> settings) {
+    settings.push_back("memory.start=true");
+    return load(kTwo, {}, settings).errors;
+  };
+  EXPECT_THAT(errors({"memory.folder=/x"}),
+              ElementsAre(HasSubstr("memory.folder is \"/x\" for the memories of [model.chat] and "
+                                    "[model.code]")));
+  EXPECT_THAT(errors({"memory.folder=/x", "memory.code.folder=/y"}), IsEmpty());
+  EXPECT_THAT(errors({"bus.code.draft=[\"tcp://127.0.0.1:5600\"]"}),
+              ElementsAre(HasSubstr("model code: memory.start is true, and the last entry of "
+                                    "bus.draft is no ipc:// name with {id}")));
+  EXPECT_THAT(errors({"model.chat-memory.target=/z"}),
+              ElementsAre(HasSubstr("[model.chat-memory] has the name of the memory of "
+                                    "[model.chat]")));
+}
+
 // What --print-config prints is a configuration with the same values.
 TEST_F(ConfigTest, PrintsWhatItWouldRead) {
   const auto first = load("[model]\nalias = [\"a \\\"b\\\"\"]\n[log]\nlevel = \"debug\"\n", {},
