@@ -16,7 +16,7 @@ import unittest
 BUILD = pathlib.Path(sys.argv.pop(1))
 # Highest exposure that systemd-analyze security may report; lower is better, a bare unit scores 9.6. The tokenizer
 # pays 0.1 for its regular-expression compiler, router and edge for their TCP ports.
-EXPOSURE = {"router": 1.2, "tokenizer": 0.5, "draft": 0.5, "target": 0.5}
+EXPOSURE = {"router": 1.2, "tokenizer": 0.5, "draft": 0.5, "memory": 0.5, "target": 0.5}
 if (BUILD / "bin/foretoken-edge").exists():
     EXPOSURE["edge"] = 1.2
 ROLES = tuple(EXPOSURE)
@@ -25,6 +25,15 @@ PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/operations.md"
 
 def unit_of(role):
     return "foretoken-edge.service" if role == "edge" else f"foretoken-{role}@.service"
+
+
+def program_of(role):
+    return "foretoken-draft" if role == "memory" else f"foretoken-{role}"
+
+
+def group_of(role):
+    """The target that all services like this one are part of."""
+    return "foretoken-draft.target" if role == "memory" else f"foretoken-{role}.target"
 
 
 def instance_of(role):
@@ -67,7 +76,7 @@ class Units(unittest.TestCase):
     def test_units_name_files_of_the_prefix(self):
         for role in ROLES:
             program, page = self.named_files(unit_of(role))
-            self.assertEqual(str(self.prefix / f"bin/foretoken-{role}"), program)
+            self.assertEqual(str(self.prefix / "bin" / program_of(role)), program)
             self.assertTrue(os.access(program, os.X_OK), program)
             self.assertTrue(pathlib.Path(page).is_relative_to(self.prefix) and pathlib.Path(page).is_file(), page)
         leftover = [path for path in self.units.rglob("*") if path.is_file() and re.search(r"@[A-Z]+@", path.read_text())]
@@ -80,16 +89,17 @@ class Units(unittest.TestCase):
         self.assertFalse((root / "etc").exists(), "a site's configuration is its own")
         for role in ROLES:
             text = (root / "usr/lib/systemd/system" / unit_of(role)).read_text()
-            self.assertIn(f"\nExecStart=/usr/bin/foretoken-{role} ", text)
+            self.assertIn(f"\nExecStart=/usr/bin/{program_of(role)} ", text)
             self.assertIn("\nDocumentation=file:/usr/share/doc/foretoken/operations.md\n", text)
-            self.assertTrue((root / f"usr/bin/foretoken-{role}").is_file())
+            self.assertTrue((root / "usr/bin" / program_of(role)).is_file())
         self.assertTrue((root / "usr/share/doc/foretoken/operations.md").is_file())
 
     def test_a_unit_is_there_if_its_program_is(self):
         # The command and the program that its verb import-triton runs are no services.
         programs = {path.name for path in (self.prefix / "bin").iterdir()} - {"foretoken", "foretoken-import-triton"}
         services = {re.sub(r"@?\.service$", "", path.name) for path in self.units.glob("foretoken-*.service")}
-        self.assertEqual(programs, services)
+        # A memory is a draft with a flag.
+        self.assertEqual(programs | {"foretoken-memory"}, services)
         drop_ins = {re.sub(r"@?\.service\.d$", "", path.name) for path in self.units.glob("foretoken-?*.service.d")}
         self.assertLessEqual(drop_ins, services)
 
@@ -140,7 +150,15 @@ class Units(unittest.TestCase):
     def test_the_command_of_the_page_enables_a_unit_of_each_service(self):
         section = PAGE.read_text().split("\n## Under systemd\n")[1].split("\n## ")[0]
         enabled = re.search(r"^\$ systemctl enable --now (.*)$", section, re.MULTILINE).group(1).split()
-        self.assertLessEqual({instance_of(role).removesuffix(".service") for role in ROLES} | {"foretoken.target"}, set(enabled))
+        needed = {instance_of(role).removesuffix(".service") for role in ROLES if role != "memory"} | {"foretoken.target"}
+        self.assertLessEqual(needed, set(enabled))
+
+    def test_a_memory_has_a_flag_and_the_folder_of_the_page(self):
+        settings = dict(self.settings(unit_of("memory")))
+        self.assertIn(" --memory", settings["ExecStart"])
+        drop_in = dict(self.settings("foretoken-memory@.service.d/50-state.conf"))
+        self.assertEqual("0700", drop_in["StateDirectoryMode"])
+        self.assertIn(f"`memory.folder = \"/var/lib/{drop_in['StateDirectory']}/texts\"`", PAGE.read_text())
 
     def test_drop_ins_of_the_page_hand_over_keys(self):
         drop_ins = [text for text in re.findall(r"```ini\n(.*?)```", PAGE.read_text(), re.DOTALL) if "LoadCredential=" in text]
@@ -182,8 +200,8 @@ class Units(unittest.TestCase):
             if role == "edge":  # one a host, so it has no target of its own
                 self.assertIn(("PartOf", "foretoken.target"), self.settings(unit_of(role)))
                 continue
-            self.assertIn(("PartOf", f"foretoken-{role}.target"), self.settings(unit_of(role)))
-            self.assertIn(("PartOf", "foretoken.target"), self.settings(f"foretoken-{role}.target"))
+            self.assertIn(("PartOf", group_of(role)), self.settings(unit_of(role)))
+            self.assertIn(("PartOf", "foretoken.target"), self.settings(group_of(role)))
 
     def test_a_drain_fits_into_the_stop_timeout(self):
         sections = (pathlib.Path(__file__).resolve().parents[2] / "common/config/sections.h").read_text()
