@@ -145,6 +145,8 @@ void Customer::take(const Delivery& delivery) {
     place(sight, reply->position, reply->offset);
     sight.finish_reason = reply->finish_reason;
     sight.completion_tokens = reply->usage.completion_tokens;
+    history_.n_remembered +=
+        reply->metrics.speculative_decoding.proposer.find("memory") != std::string::npos;
     history_.n_accepted += reply->metrics.speculative_decoding.num_accepted_draft_tokens;
   } else if (auto* tokens = std::get_if<wire::TokensReply>(&*answer)) {
     sight.what = Saw::kReply;

@@ -78,7 +78,8 @@ struct History {
   std::vector<Sight> sights;
   std::vector<std::string> leftovers;  // found in services at the end
   std::size_t n_connections = 0;
-  std::uint64_t n_accepted = 0;  // guesses delivered in answers, of the replies that said so
+  std::uint64_t n_remembered = 0;  // answers with guesses from a memory, of the same replies
+  std::uint64_t n_accepted = 0;    // guesses delivered in answers, of the replies that said so
 };
 
 std::vector<std::string> violations(const History& history);

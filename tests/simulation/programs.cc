@@ -39,6 +39,38 @@ wire::Hello hello_of(wire::Role role,
   return hello;
 }
 
+DraftServiceOptions draft_options(const std::string& name,
+                                  const Ground& ground,
+                                  const Settings& settings) {
+  return {.router = kRouterEndpoint,
+          .endpoint = "ipc://" + name,
+          .vocabulary = ground.tokenizer.vocabulary_fingerprint(),
+          .memory_endpoint = settings.has_link ? "shm:///world/" + name : "",
+          .machine = "world"};
+}
+
+DraftPoolOptions draft_pool_options(ProposerKind kind,
+                                    const Ground& ground,
+                                    const Settings& settings) {
+  return {.kind = kind,
+          .vocabulary = ground.tokenizer.vocabulary_fingerprint(),
+          .end_tokens = ScriptedModel(target_text()).config().eos_token_ids,
+          .link = {.choice = settings.has_link ? LinkChoice::kAuto : LinkChoice::kZeroMq,
+                   .machine = "world",
+                   .folder = "/world"}};
+}
+
+// As in services/draft/setup.cc: it has nothing of a model.
+wire::Hello memory_hello(const std::string& name, const Tokenizer& tokenizer) {
+  return {.role = wire::Role::kDraft,
+          .name = name,
+          .fingerprints = {.vocabulary = tokenizer.vocabulary_fingerprint()},
+          .model_name = "memory",
+          .vocab_size = kVocabulary,
+          .max_sequences = 64,
+          .source = wire::DraftSource::kMemory};
+}
+
 // A draft that is let go takes its blocks with it, a finished sequence too: what is left in the
 // cache is what prefix reuse keeps, and can be taken from.
 std::string blocks_left(const KvCache& kv) {
@@ -131,11 +163,7 @@ DraftProgram::DraftProgram(wire::Speaker me,
               .prefill_chunk = settings.prefill_chunk,
               .max_chained = settings.max_chained}),
       guesser(engine),
-      draft({.router = kRouterEndpoint,
-             .endpoint = "ipc://" + name,
-             .vocabulary = ground.tokenizer.vocabulary_fingerprint(),
-             .memory_endpoint = settings.has_link ? "shm:///world/" + name : "",
-             .machine = "world"},
+      draft(draft_options(name, ground, settings),
             hello_of(wire::Role::kDraft, name, ground.tokenizer, &model),
             guesser,
             speaker,
@@ -150,6 +178,29 @@ std::string DraftProgram::leftovers() {
 
 std::string DraftProgram::broken_rule() { return broken_kv_rule(engine.kv()); }
 
+// ---- memory
+
+MemoryProgram::MemoryProgram(wire::Speaker me,
+                             const std::string& name,
+                             const Ground& ground,
+                             const Settings& settings)
+    : speaker(me),
+      guesser({.memories = {.n_places = std::uint64_t{1} << 14},
+               .n_ids = kVocabulary,
+               .max_sequences = 64,
+               .clock = [] { return TimePoint{}; }}),
+      draft(draft_options(name, ground, settings),
+            memory_hello(name, ground.tokenizer),
+            guesser,
+            speaker,
+            metrics) {}
+
+std::string MemoryProgram::leftovers() {
+  std::string left;
+  add(left, guesser.snapshot().n_attached, "sequences attached");
+  return left;
+}
+
 // ---- target
 
 TargetProgram::TargetProgram(wire::Speaker me,
@@ -159,15 +210,11 @@ TargetProgram::TargetProgram(wire::Speaker me,
                              Host& host)
     : speaker(me),
       model(target_text(), settings.pace, host, me.incarnation().value),
-      drafts({.vocabulary = ground.tokenizer.vocabulary_fingerprint(),
-              .end_tokens = model.config().eos_token_ids,
-              .link = {.choice = settings.has_link ? LinkChoice::kAuto : LinkChoice::kZeroMq,
-                       .machine = "world",
-                       .folder = "/world"}},
-             speaker),
+      drafts(draft_pool_options(ProposerKind::kDraft, ground, settings), speaker),
+      memories(draft_pool_options(ProposerKind::kMemory, ground, settings), speaker),
       engine(model,
              ground.backend,
-             {{&drafts, &ngram, &prediction}, &drafts},
+             {{&drafts, &memories, &ngram, &prediction}, &drafts},
              {.kv = {.n_blocks = settings.n_blocks, .block_tokens = kBlockTokens},
               .max_running = settings.max_running,
               .max_waiting = settings.max_waiting,
@@ -177,7 +224,7 @@ TargetProgram::TargetProgram(wire::Speaker me,
       target({.router = kRouterEndpoint, .adaptive = settings.length == LengthMode::kAdaptive},
              hello_of(wire::Role::kTarget, name, ground.tokenizer, &model),
              engine,
-             {drafts},
+             {drafts, &memories},
              speaker,
              metrics) {}
 

@@ -16,6 +16,7 @@
 #include "common/wire/codec.h"
 #include "kernels/include/backend.h"
 #include "services/draft/draft_service.h"
+#include "services/draft/memory_guesser.h"
 #include "services/draft/model_guesser.h"
 #include "services/router/router_service.h"
 #include "services/target/draft_proposer.h"
@@ -117,6 +118,20 @@ struct DraftProgram final : Program {
   DraftService draft;
 };
 
+// A memory of texts: a draft without a model, which takes no time to guess.
+struct MemoryProgram final : Program {
+  MemoryProgram(wire::Speaker me,
+                const std::string& name,
+                const Ground& ground,
+                const Settings& settings);
+  Service& service() override { return draft; }
+  std::string leftovers() override;
+  Metrics metrics;
+  wire::Speaker speaker;
+  MemoryGuesser guesser;
+  DraftService draft;
+};
+
 struct TargetProgram final : Program {
   TargetProgram(wire::Speaker me,
                 const std::string& name,
@@ -130,6 +145,7 @@ struct TargetProgram final : Program {
   wire::Speaker speaker;
   PacedModel model;
   DraftProposer drafts;
+  DraftProposer memories;
   NgramProposer ngram;
   PredictionProposer prediction;
   TargetEngine engine;

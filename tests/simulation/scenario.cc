@@ -183,6 +183,7 @@ class Scenario {
     some("tokenizer", 1, 2);
     some("draft", 0, 3);
     some("target", 1, 3);
+    some("memory", 0, 1);
     RequestRules rules;
     if (dice_.chance(0.1)) rules.max_requests = static_cast<std::size_t>(dice_.number(3, 8));
     world_.set_rules(rules);
@@ -329,6 +330,8 @@ class Scenario {
                                                              kDraft,
                                                              {kDraft, kNgram},
                                                              {kDraft, kNgram, kPrediction},
+                                                             {kDraft, kMemory},
+                                                             kMemory,
                                                              kNgram,
                                                              kPrediction,
                                                              kNone});
@@ -591,6 +594,7 @@ class Scenario {
     counts.replayed = router.replayed;
     counts.joined = router.joined;
     counts.accepted = history_.n_accepted;
+    counts.remembered = history_.n_remembered;
     counts.simulated_s = std::chrono::duration<double>(world_.now() - begin_).count();
     outcome_.trace = trace_.hash();
   }

@@ -18,7 +18,8 @@ struct Outcome {
     std::uint64_t requests = 0, asks = 0, sent = 0, lost = 0, busy = 0, no_peer = 0;
     std::uint64_t kills = 0, stops = 0, cuts = 0, breaks = 0, jumps = 0, slow = 0;
     std::uint64_t migrated = 0, replayed = 0, joined = 0, accepted = 0, cut = 0;
-    std::uint64_t scored = 0;  // requests for the log-probabilities of their prompt
+    std::uint64_t remembered = 0;  // answers with guesses from a memory
+    std::uint64_t scored = 0;      // requests for the log-probabilities of their prompt
     double simulated_s = 0;
   } counts;
 };

@@ -50,6 +50,7 @@ class Seeds : public testing::TestWithParam<std::uint64_t> {
     EXPECT_GT(met_.cut, n_seeds_ / 4);
     EXPECT_GT(met_.asks, met_.requests);
     EXPECT_GT(met_.accepted, 10 * n_seeds_);
+    EXPECT_GT(met_.remembered, n_seeds_ / 4);
     EXPECT_GT(met_.scored, n_seeds_ / 2);
   }
   static void add(const Outcome::Counts& counts) {
@@ -60,7 +61,7 @@ class Seeds : public testing::TestWithParam<std::uint64_t> {
     met_.no_peer += counts.no_peer, met_.migrated += counts.migrated;
     met_.replayed += counts.replayed, met_.joined += counts.joined, met_.cut += counts.cut;
     met_.asks += counts.asks, met_.requests += counts.requests, met_.accepted += counts.accepted;
-    met_.scored += counts.scored;
+    met_.remembered += counts.remembered, met_.scored += counts.scored;
   }
   static inline Outcome::Counts met_;
   static inline std::uint64_t n_seeds_ = 0;

@@ -64,6 +64,7 @@ void World::start(const std::string& name) {
   if (role == "router") program = std::make_unique<RouterProgram>(me, rules_);
   if (role == "tokenizer") program = std::make_unique<TokenizerProgram>(me, name, ground);
   if (role == "draft") program = std::make_unique<DraftProgram>(me, name, ground, settings, *host);
+  if (role == "memory") program = std::make_unique<MemoryProgram>(me, name, ground, settings);
   if (role == "target")
     program = std::make_unique<TargetProgram>(me, name, ground, settings, *host);
   host->run(std::move(program));

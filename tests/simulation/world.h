@@ -36,8 +36,8 @@ class World {
   explicit World(std::uint64_t seed);
   ~World();
 
-  // "router", "tokenizer-0", "draft-0", "target-1" ... Starting one that runs is a crash and a
-  // restart.
+  // "router", "tokenizer-0", "draft-0", "memory-0", "target-1" ... Starting one that runs is a
+  // crash and a restart.
   void start(const std::string& name);
   void crash(const std::string& name);
   bool runs(const std::string& name) const { return hosts_.contains(name); }
