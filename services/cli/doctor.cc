@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -168,6 +169,32 @@ Finding http_keys_finding(const EdgeSection& edge) {
   return {Finding::Level::kOk, kSubject, "none: any client on this machine may ask"};
 }
 
+// Nothing where no memory is configured and none runs. All requests without a tenant are one
+// tenant, which matters where clients that should not see one another may come.
+std::optional<Finding> texts_finding(const LoadedConfig& loaded) {
+  constexpr const char* kSubject = "memory of texts";
+  const auto services = supervisor_state(runtime_directory(loaded.config.bus));
+  const bool runs = std::ranges::any_of(
+      services, [](const ServiceState& service) { return service.name.ends_with("-memory"); });
+  std::vector<std::string> shares;
+  for (const ModelInstances& model : models_of(loaded))
+    if (runs || model.config.memory.start) shares.push_back(model.config.memory.share);
+  if (shares.empty()) return std::nullopt;
+  const auto is_set = [&](const char* share) { return std::ranges::count(shares, share) > 0; };
+  if (is_set("all"))
+    return Finding{Finding::Level::kWarn, kSubject,
+                   "all tenants share it (memory.share is \"all\")"};
+  if (!is_set("tenant"))
+    return Finding{Finding::Level::kOk, kSubject, "each sequence has its own text alone"};
+  // A key of HTTP has a name, which is the tenant of its requests.
+  const bool is_over_tcp = client_endpoint(loaded.config.bus).starts_with("tcp://") ||
+                           loaded.config.edge.key_file.empty();
+  if (!is_over_tcp) return Finding{Finding::Level::kOk, kSubject, "each tenant has its own"};
+  return Finding{Finding::Level::kWarn, kSubject,
+                 "clients come over TCP, and requests without a tenant share one memory: give "
+                 "clients that should not see one another tenants, or set memory.share to \"off\""};
+}
+
 Finding programs_finding() {
   for (const wire::Role role : wire::kServiceRoles) {
     const std::string program = "foretoken-" + std::string(name_of(role));
@@ -238,17 +265,18 @@ int run_doctor(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
   const Config& config = loaded->config;
-  const std::vector<Finding> findings = {cpu_finding(),
-                                         memory_finding(),
-                                         limits_finding(),
-                                         client_port_finding(config),
-                                         http_port_finding(config),
-                                         http_keys_finding(config.edge),
-                                         metrics_port_finding(config),
-                                         programs_finding(),
-                                         models_finding(*loaded),
-                                         devices_finding(*loaded),
-                                         environment_finding()};
+  std::vector<Finding> findings = {cpu_finding(),
+                                   memory_finding(),
+                                   limits_finding(),
+                                   client_port_finding(config),
+                                   http_port_finding(config),
+                                   http_keys_finding(config.edge),
+                                   metrics_port_finding(config),
+                                   programs_finding(),
+                                   models_finding(*loaded),
+                                   devices_finding(*loaded),
+                                   environment_finding()};
+  if (auto texts = texts_finding(*loaded)) findings.push_back(std::move(*texts));
   bool fit = true;
   OrderedJson document = {{"schema", "foretoken.doctor/1"}, {"findings", OrderedJson::array()}};
   for (const auto& finding : findings) {

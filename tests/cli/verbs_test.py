@@ -600,6 +600,20 @@ class Verbs(unittest.TestCase):
         self.assertEqual(("bad", 6), (found["HTTP port"][0], code))
         self.assertIn("is no address of this machine", found["HTTP port"][1])
 
+    def test_doctor_names_what_requests_without_a_tenant_share(self):
+        subject = "memory of texts"
+        keys = self.folder / "keys"
+        keys.write_text("me " + hashlib.sha256(b"secret").hexdigest() + "\n")
+        self.assertNotIn(subject, self.findings("edge.port=0")[0])
+        for settings, level, sentence in (([], "warning", "requests without a tenant share one memory"),
+                                          (["memory.share=all"], "warning", "all tenants share it"),
+                                          (["memory.share=off"], "ok", "its own text alone"),
+                                          (["bus.client=ipc://client"], "warning", "requests without a tenant"),
+                                          (["bus.client=ipc://client", f"edge.key_file={keys}"], "ok", "each tenant has its own")):
+            found, _ = self.findings("edge.port=0", "memory.start=true", *settings)
+            self.assertEqual(level, found[subject][0], settings)
+            self.assertIn(sentence, found[subject][1])
+
     def test_doctor_refuses_keys_that_the_edge_would_refuse(self):
         keys = self.folder / "keys"
         keys.write_text("me " + hashlib.sha256(b"secret").hexdigest() + "\n")
