@@ -251,8 +251,7 @@ struct MemorySection {
       "none");
     v("share", s.share, one_of({"tenant", "all", "off"}),
       "whose texts a sequence is continued with: tenant = those of its tenant (requests without "
-      "one "
-      "are one tenant), all = everybody's, off = its own");
+      "one are one tenant), all = those of all tenants, off = its own");
     v("min_match", s.min_match, in_range(2, 32), "equal tokens that a place must have before it");
     v("max_len", s.max_len, in_range(1, 32), "most tokens guessed, and never more than 2 x match");
     v("min_share", s.min_share, in_range(0, 1),

@@ -4,8 +4,8 @@
 // shared: a new or growing tenant takes those of the tenant that has been silent longest and has
 // no open document.
 //
-// Salts are compared whole. It must not know what a sequence is, and says nothing of a single
-// tenant to anyone. It reads no clock and no file. One thread.
+// Salts are compared whole. It must not know what a sequence is, and reports nothing of a single
+// tenant. It reads no clock and no file. One thread.
 #pragma once
 
 #include <cstdint>

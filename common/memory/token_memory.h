@@ -1,7 +1,7 @@
 // Texts of one tenant as tokens, and what followed the same words before in any of them. A ring of
-// places, one token each; for each order of 2, 4 and 8 tokens a table that leads from the last so
-// many tokens to the latest place after them, and from each place to the one before. Places are
-// compared token by token, so nothing is found that is not there.
+// places, one token each; for each order of 2, 4 and 8 a table that leads from that many last
+// tokens to the latest place after them, and from each place to the one before. Places are compared
+// token by token, so nothing is found that is not there.
 //
 // Documents are written side by side: each fills chunks of its own, whose headers name the chunk
 // before and after. A match walks these links and never leaves its document. The oldest chunk is
@@ -49,7 +49,7 @@ class TokenMemory {
   static constexpr std::uint32_t kChunk = 256;  // places
   static constexpr std::uint32_t kLeastPlaces = 4 * kChunk;
   static constexpr std::uint32_t kMostPlaces = 1u << 30;  // numbers do not come round sooner
-  static constexpr std::size_t kMaxMatch = 32;            // longest run that is told apart
+  static constexpr std::size_t kMaxMatch = 32;            // longest match that is measured
   static constexpr std::size_t kMaxPlaces = 16;           // compared further, of each order
   static constexpr std::uint32_t kMaxLooked = 64;         // links of one chain
   static constexpr std::size_t kMaxRunnersUp = 8;
@@ -59,7 +59,7 @@ class TokenMemory {
   // then fewer different words share a chain.
   explicit TokenMemory(std::uint32_t n_places, std::uint32_t n_heads = 0);
 
-  // A text that grows. The memory has no list of them: whoever writes one keeps it.
+  // A text that grows. The memory has no list of them: the writer of one keeps it.
   class Document {
     friend class TokenMemory;
     std::uint64_t chunk_ = kNoSerial;

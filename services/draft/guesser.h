@@ -1,5 +1,5 @@
-// What DraftService needs of whoever guesses, a model or a memory of texts: sequences come, follow
-// and go as their targets say, and a step makes the answers that are due. Called by the work
+// What DraftService needs of its source of guesses, a model or a memory of texts: sequences come,
+// follow and go as their targets ask, and a step makes the answers that are due. Called by the work
 // thread.
 #pragma once
 

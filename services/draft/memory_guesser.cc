@@ -13,23 +13,23 @@ namespace {
 
 constexpr std::size_t kTakenInAtOnce = 4096;  // tokens of a step: a millisecond or two
 // Salts of tenants are odd, and 0 is no tenant (services/router/request.cc): no even number is one.
-constexpr TenantSalt kEverybody = 2;
+constexpr TenantSalt kAllTenants = 2;
 constexpr TenantSalt kFirstOwn = 4;
 
 // 1 us to 10 ms.
 constexpr std::array kLookupBounds{1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4,
                                    2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2};
 
-// Before anything was learnt: the share of the places, and less after a short match, as with
-// n-grams.
+// Before the target has learnt what guesses are worth: the share of the places, and less after a
+// short match, as with n-grams.
 std::uint8_t confidence_of(float share, std::uint32_t match) {
   const double length = match;
   return static_cast<std::uint8_t>(std::min(240.0, 255.0 * share * length / (length + 1.5)));
 }
 
 bool is_of_this_sharing(TenantSalt salt, MemorySharing sharing) {
-  if (sharing == MemorySharing::kAll) return salt == kEverybody;
-  return sharing == MemorySharing::kTenant && salt != kEverybody;
+  if (sharing == MemorySharing::kAll) return salt == kAllTenants;
+  return sharing == MemorySharing::kTenant && salt != kAllTenants;
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ TenantSalt MemoryGuesser::salt_of(const wire::Attach& attach) const {
     case MemorySharing::kTenant:
       return attach.tenant_salt;
     case MemorySharing::kAll:
-      return kEverybody;
+      return kAllTenants;
     case MemorySharing::kOff:
       break;
   }
@@ -201,7 +201,7 @@ DraftOutcome MemoryGuesser::apply(const SequenceKey& key,
   return Applied{};
 }
 
-// The tokens of the last round, which no PROPOSE has told.
+// With the tokens of the last round, which no PROPOSE has brought.
 void MemoryGuesser::detach(const TargetKey& from, const wire::CloseSequence& close) {
   const auto at = sequences_.find({from, close.seq});
   if (at == sequences_.end() || at->second.lease > close.lease) return;
@@ -276,7 +276,7 @@ void MemoryGuesser::write(Followed& sequence, std::span<const TokenId> tokens) {
   if (log_) log_->append(sequence.salt, {.document = sequence.document, .tokens = tokens});
 }
 
-// In turn: a long prompt is no other's wait.
+// A part of each in turn, so that a long prompt delays no other.
 void MemoryGuesser::work_off_backlog() {
   if (backlog_.empty()) return;
   const SequenceKey key = backlog_.front();

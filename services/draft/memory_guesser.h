@@ -1,12 +1,13 @@
-// A memory of texts as a Guesser: it keeps what targets tell of their sequences, and answers with
-// what followed the same words before, in any text of the same tenant. No model, no noise: it
-// guesses what most places have, and adds runners-up for the rounds after a rejection.
+// A memory of texts as a Guesser: it keeps the tokens that targets send of their sequences, and
+// answers with what followed the same words before, in any text of the same tenant. It has no model
+// and no noise: it guesses what most places have, and adds runners-up for the rounds after
+// a rejection.
 //
-// A prompt is taken in by parts, a few thousand tokens a step, so that nobody waits for a long one.
-// Of a sequence only its length, its hash and its last tokens are kept beside the memory. What
-// a tenant has written is seen by no other (MemorySharing::kTenant), by everybody (kAll), or by
-// its own sequence alone (kOff), as the operator says. Texts go to a log, if there is one, whose
-// thread alone waits for the disk.
+// A prompt is taken in by parts, a few thousand tokens a step, so that a long one delays no other
+// sequence. Of a sequence only its length, its hash and its last tokens are kept beside the memory.
+// memory.share decides what a text may continue: sequences of its tenant (MemorySharing::kTenant),
+// of all tenants (kAll), or itself alone (kOff). Texts go to a log, if there is one, whose thread
+// alone waits for the disk.
 #pragma once
 
 #include <array>
@@ -33,8 +34,8 @@ struct MemoryGuesserOptions {
   TokenId n_ids = 0;
   std::size_t max_sequences = 4096;
   std::uint64_t first_document = 0;           // of the log: random, so that no run has another's
-  Duration lease = std::chrono::seconds(10);  // without a word from its target a sequence is freed
-  Duration retry_after = std::chrono::milliseconds(250);  // said with Busy
+  Duration lease = std::chrono::seconds(10);  // after so long a silence of its target it is freed
+  Duration retry_after = std::chrono::milliseconds(250);  // sent with Busy
   std::function<TimePoint()> clock;                       // for the times of look-ups
 };
 
@@ -42,8 +43,8 @@ class MemoryGuesser final : public Guesser {
  public:
   explicit MemoryGuesser(const MemoryGuesserOptions& options);
 
-  // Before anything is served: what the log has, and from then on where to write. Returns what
-  // reading it back found; an error leaves the memory without a log.
+  // Before anything is served: reads back what the log has; texts are written there from then on.
+  // Returns what was found; an error leaves the memory without a log.
   Result<LogReport> keep_in(LogFolder folder);
 
   DraftOutcome attach(const TargetKey& from, wire::Attach attach, TimePoint now) override;
@@ -69,8 +70,8 @@ class MemoryGuesser final : public Guesser {
   struct Followed {
     Lease lease{};
     Epoch epoch{};
-    TenantSalt tenant = 0;       // as the target says
-    TenantSalt salt = 0;         // whose memory it is written to
+    TenantSalt tenant = 0;       // as in ATTACH
+    TenantSalt salt = 0;         // of the memory that it is written to
     std::uint64_t document = 0;  // in the log
     TenantMemories::Document text;
     std::vector<TokenId> last;     // of the committed tokens, as many as a look-up reads
@@ -101,7 +102,7 @@ class MemoryGuesser final : public Guesser {
   MemoryGuesserOptions options_;
   TenantMemories memories_;
   std::unique_ptr<LogWriter> log_;
-  bool was_log_off_ = false;  // and it was said
+  bool was_log_off_ = false;  // and a warning was logged
   Sequences sequences_;
   std::vector<SequenceKey> due_;     // owe an answer
   std::deque<SequenceKey> backlog_;  // have tokens waiting
