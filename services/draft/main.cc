@@ -39,7 +39,7 @@ int serve_memory(const Config& config, Runtime& runtime) {
   keep_texts(guesser, config.memory, vocabulary);
   wire::Speaker speaker = runtime.speaker();
   DraftService service(draft_service_options(config, runtime.id(), vocabulary),
-                       memory_hello(runtime.name(), vocabulary), guesser, speaker,
+                       memory_hello(config, runtime.name(), vocabulary), guesser, speaker,
                        runtime.metrics());
   return runtime.serve(service);
 }

@@ -104,8 +104,10 @@ MemoryGuesserOptions memory_guesser_options(const Config& config,
           .clock = steady_now};
 }
 
-// No model, so nothing of one: it serves every target of its vocabulary.
-wire::Hello memory_hello(const std::string& name, const ModelVocabulary& vocabulary) {
+// It loads no model, but texts of other models are not for it.
+wire::Hello memory_hello(const Config& config,
+                         const std::string& name,
+                         const ModelVocabulary& vocabulary) {
   return {.role = wire::Role::kDraft,
           .name = name,
           .fingerprints = {.vocabulary = vocabulary.vocabulary},
@@ -115,6 +117,7 @@ wire::Hello memory_hello(const std::string& name, const ModelVocabulary& vocabul
           .build = build_text(),
           .pid = static_cast<std::uint64_t>(::getpid()),
           .device = "cpu",
+          .drafts_for = served_model_name(config.model),
           .source = wire::DraftSource::kMemory};
 }
 

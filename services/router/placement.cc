@@ -103,7 +103,8 @@ std::vector<const Worker*> drafts_of(const Worker& target, std::span<const Worke
   for (const Worker* draft : drafts) {
     if (!why_not_paired(target.hello, draft->hello).empty()) continue;
     if (draft->hello.source == wire::DraftSource::kMemory) {
-      memories.push_back(draft);
+      // Unlike a draft it keeps what it is sent, by the rules of its own model's configuration.
+      if (is_meant_for(draft->hello, target.hello)) memories.push_back(draft);
       continue;
     }
     all.push_back(draft);

@@ -57,8 +57,8 @@ std::string why_not_together(const wire::Hello& target,
                              std::span<const Worker* const> targets);
 // Those that a target is to use, of the drafts of its vocabulary: the ones that are meant for its
 // model; where there is none of these, all. Of another model's draft fewer guesses are right.
-// Memories of texts guess beside a model, for all targets of their vocabulary; a target that takes
-// them for models has none.
+// Memories of texts guess beside a model, and for targets of their own model alone; a target that
+// takes them for models has none.
 std::vector<const Worker*> drafts_of(const Worker& target,
                                      std::span<const Worker* const> drafts);
 

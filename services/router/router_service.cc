@@ -651,7 +651,7 @@ void RouterService::pair_all() {
                            .incarnation = draft->incarnation,
                            .reason = draft->state == wire::WorkerState::kDraining ? "draining"
                                      : draft->hello.source == wire::DraftSource::kMemory
-                                         ? "it takes memories for models"
+                                         ? "a memory of another model, or it takes none"
                                          : "there is one of its own model"});
       else if (const auto reason = why_not_together(target->hello, draft->hello, targets);
                !reason.empty() && complained_.size() < 1024 && complained_.insert(reason).second)

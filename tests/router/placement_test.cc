@@ -237,6 +237,11 @@ TEST(DraftsOf, AreMemoriesToo) {
   EXPECT_EQ((Ids{1, 2}), drafts_used({draft(1, "n"), memory(2)})) << "it is no model's draft";
   EXPECT_EQ((Ids{}), drafts_used({memory(2, 5)})) << "another vocabulary";
   EXPECT_EQ((Ids{1}), drafts_used({draft(1, "n"), memory(2)}, 5)) << "takes it for a model";
+  Worker own = memory(4), other = memory(5);
+  own.hello.drafts_for = "m";
+  other.hello.drafts_for = "n";
+  EXPECT_EQ((Ids{4}), drafts_used({own, other}));
+  EXPECT_EQ((Ids{}), drafts_used({other})) << "it would keep texts of a model that it is not for";
 }
 
 TEST(WhyNotTogether, IsSaidOfWhatBelongsTogetherAndOfWhatWorksWithNone) {
