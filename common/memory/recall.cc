@@ -32,7 +32,7 @@ std::uint32_t TokenMemory::match_at(Cursor at, std::span<const TokenId> query) c
 }
 
 TokenId TokenMemory::read(Cursor& at) const {
-  if (at.offset == chunk(at.number).n_used) {
+  if (at.offset >= chunk(at.number).n_used) {
     const std::uint32_t after = chunk(at.number).after;
     if (after == kNowhere) return kBoundary;
     at = {after, 0};
@@ -50,7 +50,8 @@ TokenMemory::Places TokenMemory::places_of(std::size_t order,
   std::uint32_t n_compared = 0;
   for (std::uint32_t n_links = 0; place != kNowhere && n_links < kMaxLooked; ++n_links) {
     const Cursor at{place / kChunk, place % kChunk};
-    if (!is_live(at.number)) break;
+    // After the numbers came round a dead place can have a live number.
+    if (!is_live(at.number) || at.offset >= chunk(at.number).n_used) break;
     ++n_looked;
     const std::uint32_t match = match_at(at, query);
     place = earlier_[order][index_of(at)];

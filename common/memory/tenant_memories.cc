@@ -46,7 +46,7 @@ void TenantMemories::close(Document& document) {
   if (known != by_salt_.end() && known->second->generation == document.generation_) {
     Tenant& tenant = *known->second;
     tenant.memory.close(document.written_);
-    if (--tenant.n_open == 0) ++n_idle_;
+    if (--tenant.n_open == 0) n_idle_places_ += tenant.memory.n_places();
   }
   document.generation_ = 0;
 }
@@ -87,13 +87,13 @@ TenantMemories::Tenant* TenantMemories::used(TenantSalt salt) {
 
 TenantMemories::Tenant* TenantMemories::used_or_new(TenantSalt salt) {
   if (Tenant* tenant = used(salt)) return tenant;
-  if (!make_room(TokenMemory::kLeastPlaces, nullptr)) return nullptr;
+  if (!make_room(TokenMemory::kLeastPlaces)) return nullptr;
   Tenant& tenant = tenants_.emplace_front();
   tenant.salt = salt;
   tenant.generation = ++n_generations_;
   by_salt_.emplace(salt, tenants_.begin());
   n_reserved_ += TokenMemory::kLeastPlaces;
-  ++n_idle_;
+  n_idle_places_ += TokenMemory::kLeastPlaces;
   return &tenant;
 }
 
@@ -102,29 +102,29 @@ TenantMemories::Tenant* TenantMemories::tenant_of(Document& document) {
   if (tenant == nullptr || tenant->generation == document.generation_) return tenant;
   document.generation_ = tenant->generation;
   document.written_ = {};
-  if (tenant->n_open++ == 0) --n_idle_;
+  if (tenant->n_open++ == 0) n_idle_places_ -= tenant->memory.n_places();
   return tenant;
 }
 
-bool TenantMemories::make_room(std::uint64_t n_places, const Tenant* grower) {
-  if (n_reserved_ + n_places <= options_.n_places) return true;
-  for (auto it = tenants_.end(); it != tenants_.begin() && n_idle_ > 0;) {
+// Forgets nothing where all idle tenants together have too few places.
+bool TenantMemories::make_room(std::uint64_t n_places) {
+  if (n_reserved_ - n_idle_places_ + n_places > options_.n_places) return false;
+  for (auto it = tenants_.end(); n_reserved_ + n_places > options_.n_places;) {
     const auto tenant = std::prev(it);
-    if (tenant->n_open > 0 || &*tenant == grower) {
+    if (tenant->n_open > 0)
       it = tenant;
-      continue;
-    }
-    drop(tenant);
-    if (n_reserved_ + n_places <= options_.n_places) return true;
+    else
+      drop(tenant);
   }
-  return n_reserved_ + n_places <= options_.n_places;
+  return true;
 }
 
-// Twice as many places, as long as they are to be had: until then the tenant's own text makes room.
+// To twice as many places. Where they are not to be had the tenant overwrites its own text. It has
+// an open document, so it is not forgotten itself.
 void TenantMemories::grow(Tenant& tenant) {
   const std::uint64_t n_now = tenant.memory.n_places();
   const std::uint64_t n_wanted = std::min(2 * n_now, most_places_);
-  if (n_wanted == n_now || !make_room(n_wanted - n_now, &tenant)) return;
+  if (n_wanted == n_now || !make_room(n_wanted - n_now)) return;
   tenant.memory.grow(static_cast<std::uint32_t>(n_wanted));
   n_reserved_ += n_wanted - n_now;
 }
@@ -132,7 +132,7 @@ void TenantMemories::grow(Tenant& tenant) {
 void TenantMemories::drop(Tenants::iterator tenant) {
   n_evicted_ += tenant->memory.n_tokens() + tenant->memory.n_evicted();
   n_reserved_ -= tenant->memory.n_places();
-  if (tenant->n_open == 0) --n_idle_;
+  if (tenant->n_open == 0) n_idle_places_ -= tenant->memory.n_places();
   by_salt_.erase(tenant->salt);
   tenants_.erase(tenant);
 }

@@ -75,7 +75,7 @@ class TenantMemories {
   Tenant* used(TenantSalt salt);
   Tenant* used_or_new(TenantSalt salt);
   Tenant* tenant_of(Document& document);
-  bool make_room(std::uint64_t n_places, const Tenant* grower);
+  bool make_room(std::uint64_t n_places);
   void grow(Tenant& tenant);
   void drop(Tenants::iterator tenant);
 
@@ -83,7 +83,7 @@ class TenantMemories {
   std::uint64_t most_places_;
   Tenants tenants_;  // the one used last is in front
   std::unordered_map<TenantSalt, Tenants::iterator> by_salt_;
-  std::uint64_t n_idle_ = 0;  // tenants without an open document
+  std::uint64_t n_idle_places_ = 0;  // of tenants without an open document
   std::uint64_t n_reserved_ = 0;
   std::uint64_t n_generations_ = 0;
   std::uint64_t n_evicted_ = 0;  // with tenants that are gone

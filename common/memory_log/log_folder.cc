@@ -24,6 +24,11 @@ constexpr std::size_t kMaxOpenFiles = 32;
 // A file has fewer: its tokens, with the largest share of what stands around them.
 constexpr std::size_t kMaxFileBytes = std::size_t{256} << 20;
 
+constexpr std::uint64_t kLeastFileTokens = 4096;
+constexpr std::uint64_t kMostFileTokens = std::uint64_t{4} << 20;
+constexpr std::uint64_t kFilesOfATenant = 8;  // at its limit; one of them is what deleting takes
+constexpr std::size_t kFolderDigits = 16;
+
 Error failed(const fs::path& path, const std::string& what) {
   return {ErrorCode::kIo, path.string() + " cannot be " + what + ": " + std::strerror(errno)};
 }
@@ -38,25 +43,49 @@ std::optional<std::uint64_t> number_in(const fs::path& path) {
   return number;
 }
 
+// Sixteen hexadecimal digits, as folder_of makes them.
+bool is_tenant_folder(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.size() == kFolderDigits &&
+         name.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+bool others_can_read(const fs::path& folder) {
+  constexpr auto kOthers = fs::perms::group_read | fs::perms::others_read;
+  std::error_code error;
+  const auto mode = fs::status(folder, error).permissions();
+  return !error && (mode & kOthers) != fs::perms::none;
+}
+
+// For this user alone: it holds texts. The mode of a folder that was there is left as it is.
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  if (fs::exists(folder, error)) return;
+  fs::create_directories(folder, error);
+  fs::permissions(folder, fs::perms::owner_all, error);
+}
+
 }  // namespace
 
 Result<LogFolder> LogFolder::open(const LogFolderOptions& options) {
-  std::error_code error;
-  fs::create_directories(options.folder, error);
+  make_folder(options.folder);
   const fs::path lock_path = options.folder / "lock";
   Fd lock(::open(lock_path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
   if (!lock) return failed(lock_path, "opened");
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
     return Error{ErrorCode::kIo, lock_path.string() + " is locked: another process has this log"};
-  fs::permissions(options.folder, fs::perms::owner_all, error);  // it holds people's texts
   return LogFolder(options, std::move(lock));
 }
 
 LogFolder::LogFolder(const LogFolderOptions& options, Fd lock)
-    : options_(options), lock_(std::move(lock)) {}
+    : options_(options), lock_(std::move(lock)) {
+  if (options_.file_tokens == 0)
+    options_.file_tokens =
+        std::clamp(options_.max_tenant_tokens / kFilesOfATenant, kLeastFileTokens, kMostFileTokens);
+}
 
 fs::path LogFolder::folder_of(std::uint64_t salt) const {
-  char name[17];
+  char name[kFolderDigits + 1];
   std::snprintf(name, sizeof name, "%016llx",
                 static_cast<unsigned long long>(mix64(salt + kGoldenRatio64)));
   return options_.folder / name;
@@ -64,20 +93,29 @@ fs::path LogFolder::folder_of(std::uint64_t salt) const {
 
 // ---- reading back
 
-Result<LogReport> LogFolder::read_back(const Visitor& visitor) {
+// The oldest first.
+Result<std::vector<LogFolder::File>> LogFolder::list_files() const {
   std::vector<File> found;
-  std::error_code error;
-  for (fs::recursive_directory_iterator it(options_.folder, error), end; it != end;
-       it.increment(error)) {
+  std::error_code error, unreadable;
+  for (fs::directory_iterator folder(options_.folder, error), end; !error && folder != end;
+       folder.increment(error)) {
+    if (!is_tenant_folder(folder->path()) || !folder->is_directory(unreadable)) continue;
+    for (fs::directory_iterator it(folder->path(), error); !error && it != end; it.increment(error))
+      if (const auto number = number_in(it->path()); number && it->is_regular_file(unreadable))
+        found.push_back({.number = *number, .path = it->path()});
     if (error) break;
-    if (const auto number = number_in(it->path()); number && it->is_regular_file(error))
-      found.push_back({.number = *number, .path = it->path()});
   }
   if (error) return Error{ErrorCode::kIo, options_.folder.string() + ": " + error.message()};
   std::sort(found.begin(), found.end(),
             [](const File& a, const File& b) { return a.number < b.number; });
-  LogReport report;
-  for (File& file : found) {
+  return found;
+}
+
+Result<LogReport> LogFolder::read_back(const Visitor& visitor) {
+  auto found = list_files();
+  if (!found.ok()) return std::move(found).error();
+  LogReport report{.others_can_read = others_can_read(options_.folder)};
+  for (File& file : *found) {
     next_number_ = std::max(next_number_, file.number + 1);
     if (auto read = read_file(std::move(file), visitor, report); !read.ok())
       return std::move(read).error();
@@ -87,6 +125,12 @@ Result<LogReport> LogFolder::read_back(const Visitor& visitor) {
   return report;
 }
 
+// A file that was stopped while it was made.
+bool LogFolder::remove_cut_header(const File& file, std::string_view bytes) {
+  std::error_code error;
+  return is_cut_log_header(bytes, options_.vocabulary) && fs::remove(file.path, error);
+}
+
 Result<void> LogFolder::read_file(File file, const Visitor& visitor, LogReport& report) {
   const auto bytes = read_text_file(file.path, kMaxFileBytes);
   const auto is_ours = [&](const LogHeader& header) {
@@ -94,10 +138,8 @@ Result<void> LogFolder::read_file(File file, const Visitor& visitor, LogReport& 
            file.path.parent_path() == folder_of(header.salt);
   };
   LogContents contents;
-  if (bytes.ok() && bytes->size() < kLogHeaderBytes) {  // stopped while it was made
+  if (bytes.ok() && remove_cut_header(file, *bytes)) {
     ++report.n_torn;
-    std::error_code error;
-    fs::remove(file.path, error);
     return {};
   }
   if (bytes.ok())
@@ -157,8 +199,7 @@ Result<LogFolder::File*> LogFolder::file_for(std::uint64_t salt) {
 
 Result<LogFolder::File*> LogFolder::new_file(std::uint64_t salt) {
   const fs::path folder = folder_of(salt);
-  std::error_code error;
-  fs::create_directory(folder, error);
+  make_folder(folder);
   char name[32];
   std::snprintf(name, sizeof name, "%04llu.log", static_cast<unsigned long long>(next_number_));
   const std::uint64_t number = next_number_++;
@@ -192,12 +233,9 @@ Result<void> LogFolder::write(File& file, std::string_view bytes) {
   return {};
 }
 
-// The file that is written to stays, however much it has.
+// The file that is written to stays, however much it has. A tenant keeps at least its limit, and
+// so has more than it by up to a file.
 void LogFolder::delete_oldest(std::uint64_t salt) {
-  const auto oldest_of = [this](std::uint64_t of) {
-    return std::find_if(files_.begin(), files_.end(),
-                        [of](const auto& file) { return file.second.salt == of; });
-  };
   while (tenant_tokens_[salt] > options_.max_tenant_tokens) {
     const auto oldest = oldest_of(salt);
     if (oldest->first == newest_.at(salt) ||
@@ -205,9 +243,26 @@ void LogFolder::delete_oldest(std::uint64_t salt) {
       break;
     erase(oldest);
   }
-  while ((n_tokens_ > options_.max_tokens || files_.size() > kMaxFiles) &&
-         files_.begin()->first != newest_.at(salt))
-    erase(files_.begin());
+  while (n_tokens_ > options_.max_tokens || files_.size() > kMaxFiles) {
+    const auto first = first_to_delete();
+    if (first->first == newest_.at(salt)) break;
+    erase(first);
+  }
+}
+
+LogFolder::Files::iterator LogFolder::oldest_of(std::uint64_t salt) {
+  return std::find_if(files_.begin(), files_.end(),
+                      [salt](const auto& file) { return file.second.salt == salt; });
+}
+
+// For the limit of all: of a tenant above its own limit, before one within it loses anything.
+LogFolder::Files::iterator LogFolder::first_to_delete() {
+  const auto is_above = [this](const auto& file) {
+    return tenant_tokens_.at(file.second.salt) > options_.max_tenant_tokens &&
+           newest_.at(file.second.salt) != file.first;
+  };
+  const auto above = std::find_if(files_.begin(), files_.end(), is_above);
+  return above == files_.end() ? files_.begin() : above;
 }
 
 void LogFolder::erase(Files::iterator file) {

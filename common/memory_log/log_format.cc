@@ -14,6 +14,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr std::string_view kMagic = "FTKNMEM1";
+constexpr std::size_t kSaltBegin = 16;
+constexpr std::size_t kSaltEnd = kSaltBegin + sizeof(std::uint64_t);
 constexpr std::size_t kBeforeTokens = sizeof(std::uint64_t) + sizeof(std::uint32_t);
 constexpr std::size_t kAroundTokens = kBeforeTokens + sizeof(std::uint32_t);
 
@@ -56,6 +58,17 @@ std::string log_header(const LogHeader& header) {
   return bytes;
 }
 
+bool is_cut_log_header(std::string_view bytes, Fingerprint vocabulary) {
+  if (bytes.size() >= kLogHeaderBytes) return false;
+  LogHeader header{.vocabulary = vocabulary};
+  std::size_t n_known = kSaltBegin;  // without the whole salt what follows cannot be computed
+  if (bytes.size() >= kSaltEnd) {
+    header.salt = get<std::uint64_t>(bytes, kSaltBegin);
+    n_known = kLogHeaderBytes;
+  }
+  return log_header(header).starts_with(bytes.substr(0, n_known));
+}
+
 void add_log_record(std::string& bytes, const LogRecord& record) {
   FORETOKEN_CHECK(record.tokens.size() <= kMaxRecordTokens);
   const std::size_t begin = bytes.size();
@@ -71,7 +84,7 @@ LogContents read_log(std::string_view bytes, const LogVisitor& visitor) {
       !is_sealed(bytes.substr(0, kLogHeaderBytes)))
     return contents;
   contents.header = {.vocabulary = get<std::uint64_t>(bytes, 8),
-                     .salt = get<std::uint64_t>(bytes, 16)};
+                     .salt = get<std::uint64_t>(bytes, kSaltBegin)};
   contents.n_good_bytes = kLogHeaderBytes;
   contents.end = LogEnd::kWhole;
   if (!visitor.wanted(contents.header)) return contents;

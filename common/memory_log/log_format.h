@@ -30,6 +30,8 @@ struct LogRecord {
 };
 
 std::string log_header(const LogHeader& header);
+// Whether the bytes are the beginning of such a header, or nothing: its writer was stopped early.
+bool is_cut_log_header(std::string_view bytes, Fingerprint vocabulary);
 // At most kMaxRecordTokens.
 void add_log_record(std::string& bytes, const LogRecord& record);
 

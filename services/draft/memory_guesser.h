@@ -47,6 +47,8 @@ class MemoryGuesser final : public Guesser {
   // Returns what was found; an error leaves the memory without a log.
   Result<LogReport> keep_in(LogFolder folder);
 
+  std::uint64_t most_tenant_tokens() const { return memories_.most_places(); }
+
   DraftOutcome attach(const TargetKey& from, wire::Attach attach, TimePoint now) override;
   DraftOutcome follow(const TargetKey& from,
                       const wire::ProposeRecord& record,

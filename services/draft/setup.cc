@@ -125,18 +125,20 @@ void keep_texts(MemoryGuesser& guesser,
                 const MemorySection& section,
                 const ModelVocabulary& vocabulary) {
   if (section.folder.empty() || section.share == "off") return;
-  const auto tenant_tokens =
-      static_cast<std::uint64_t>(static_cast<double>(section.tokens) * section.tenant_share);
   auto folder = LogFolder::open({.folder = section.folder,
                                  .vocabulary = vocabulary.vocabulary,
                                  .n_ids = vocabulary.n_ids,
                                  .max_tokens = section.tokens,
-                                 .max_tenant_tokens = tenant_tokens});
+                                 .max_tenant_tokens = guesser.most_tenant_tokens()});
   const auto report =
       folder.ok() ? guesser.keep_in(std::move(*folder)) : Result<LogReport>(folder.error());
   if (!report.ok())
     return log_warning("texts are not kept for the next start (memory.folder)",
                        {{"reason", report.error().message}});
+  if (report->others_can_read)
+    log_warning(
+        "other users can list the folder of texts (memory.folder); its files they cannot read",
+        {{"folder", section.folder}});
   for (const std::string& path : report->cut)
     log_warning("a damaged file of texts was cut at its first bad record", {{"file", path}});
   for (const std::string& path : report->foreign)

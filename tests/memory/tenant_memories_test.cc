@@ -78,6 +78,24 @@ TEST(TenantMemories, KeepsTenantsWithOpenDocuments) {
   memories.close(first);
 }
 
+TEST(TenantMemories, ForgetsNoTenantForPlacesThatCannotBeHad) {
+  TenantMemories memories({.n_places = 4 * kLeast, .tenant_share = 1});
+  write(memories, 1, {1, 2, 3});  // idle
+  auto second = memories.open(2);
+  memories.append(second, Tokens{1, 2, 3});
+  auto third = memories.open(3);
+  memories.append(third, counting(10, 2 * kLeast));  // takes all places that are left
+  ASSERT_EQ(memories.stats().n_places, 4 * kLeast);
+  memories.append(third, counting(10, 8 * kLeast));  // twice as many are more than the idle ones
+  EXPECT_EQ(recall(memories, 1, {1, 2}).tokens, Tokens{3});
+  EXPECT_EQ(memories.stats().n_tenants, 3u);
+  memories.close(second);
+  memories.append(third, counting(10, 8 * kLeast));
+  EXPECT_EQ(recall(memories, 1, {1, 2}).match, 0u);
+  EXPECT_EQ(memories.stats().n_tenants, 1u);
+  memories.close(third);
+}
+
 TEST(TenantMemories, BeginsADocumentAnewWhoseTenantWasForgotten) {
   TenantMemories memories({.n_places = 4 * kLeast, .tenant_share = 1});
   auto document = memories.open(1);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <vector>
@@ -123,6 +124,77 @@ TEST_F(LogFolderTest, DeletesTheOldestFileOfAllWithMoreThanTheLimit) {
   read_back(log, &found);
   for (const WrittenRecord& record : found) EXPECT_EQ(record.salt, 1u);
   append(log, 0, 1, 2);  // begins anew
+}
+
+// With the shares of the shipped limits, a quarter for a tenant and an eighth of it for a file,
+// four tenants that are above their own limits by a part of a file exceed the limit of all.
+TEST_F(LogFolderTest, DeletesNothingOfATenantWithinItsLimitWhileOthersAreAboveTheirs) {
+  LogFolderOptions limited = options();
+  limited.max_tokens = 8 * 32'768;
+  limited.max_tenant_tokens = 2 * 32'768;
+  {
+    LogFolder log = opened(limited);
+    append(log, 0, 20, 9);
+    for (std::uint64_t number = 0; number < 16'000; number += 100)
+      for (std::uint64_t salt = 1; salt <= 4; ++salt) append(log, number, number + 100, salt);
+    EXPECT_LE(log.n_tokens(), limited.max_tokens);
+    EXPECT_GE(log.n_files(), 4 * 7u);
+  }
+  Records found;
+  LogFolder log = opened(limited);
+  read_back(log, &found);
+  EXPECT_EQ(std::count_if(found.begin(), found.end(), [](const auto& r) { return r.salt == 9; }),
+            20);
+}
+
+TEST_F(LogFolderTest, DeletesOnlyCutHeadersOfItsOwn) {
+  std::filesystem::path tenant;
+  {
+    LogFolder log = opened(options());
+    append(log, 0, 10, 1);
+    tenant = files().at(0).parent_path();
+  }
+  const std::string header = log_header({.vocabulary = 5, .salt = 1});
+  const auto put = [](const std::filesystem::path& path, std::string_view bytes) {
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << bytes;
+    return path;
+  };
+  const auto cut = put(tenant / "0002.log", header.substr(0, 31));
+  const auto empty = put(tenant / "0003.log", "");
+  const auto foreign = put(tenant / "0004.log", "20 bytes of a diary.");
+  const auto other_vocabulary =
+      put(tenant / "0005.log", log_header({.vocabulary = 6, .salt = 1}).substr(0, 20));
+  const auto beside = put(tenant.parent_path() / "7.log", "");
+  const auto elsewhere = put(tenant.parent_path() / "service" / "8.log", "started");
+  const auto deeper = put(tenant / "old" / "9.log", "");
+  LogFolder log = opened(options());
+  const LogReport report = read_back(log);
+  EXPECT_EQ(report.n_torn, 2u);
+  EXPECT_EQ(report.foreign,
+            (std::vector<std::string>{foreign.string(), other_vocabulary.string()}));
+  for (const auto& path : {cut, empty}) EXPECT_FALSE(std::filesystem::exists(path)) << path;
+  for (const auto& path : {foreign, other_vocabulary, beside, elsewhere, deeper})
+    EXPECT_TRUE(std::filesystem::exists(path)) << path;
+}
+
+TEST_F(LogFolderTest, SetsTheModeOfFoldersThatItMakesOnly) {
+  using std::filesystem::perms;
+  const auto mode_of = [](const std::filesystem::path& path) {
+    return std::filesystem::status(path).permissions();
+  };
+  LogFolderOptions shared = options();
+  {
+    LogFolder log = opened(shared);
+    EXPECT_EQ(mode_of(shared.folder), perms::owner_all);
+    EXPECT_FALSE(read_back(log).others_can_read);
+  }
+  std::filesystem::permissions(shared.folder, perms(0755));
+  LogFolder log = opened(shared);
+  EXPECT_TRUE(read_back(log).others_can_read);
+  append(log, 0, 10, 1);
+  EXPECT_EQ(mode_of(shared.folder), perms(0755));
+  EXPECT_EQ(mode_of(files().at(0).parent_path()), perms::owner_all);
 }
 
 TEST_F(LogFolderTest, CutsATornTailAndADamagedFileAtTheFirstBadRecord) {
