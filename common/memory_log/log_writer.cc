@@ -22,9 +22,11 @@ LogWriter::~LogWriter() {
 }
 
 void LogWriter::append(std::uint64_t salt, const LogRecord& record) {
+  bool was_empty = false;
   {
     const std::lock_guard lock(mutex_);
     if (!why_off_.empty()) return;
+    was_empty = waiting_.empty();
     n_waiting_tokens_ += record.tokens.size() + kRecordTokens;
     if (n_waiting_tokens_ > kMaxWaitingTokens)
       return turn_off("the disk is too slow: " + std::to_string(kMaxWaitingTokens) +
@@ -32,7 +34,7 @@ void LogWriter::append(std::uint64_t salt, const LogRecord& record) {
     waiting_.push_back(
         {salt, record.document, std::vector<TokenId>(record.tokens.begin(), record.tokens.end())});
   }
-  changed_.notify_all();
+  if (was_empty) changed_.notify_all();  // with more in the queue the thread does not wait
 }
 
 void LogWriter::flush() {

@@ -133,8 +133,8 @@ DraftOutcome MemoryGuesser::attach_anew(const SequenceKey& key,
                       .prefix = attach.root,
                       .reason = NeedReason::kMismatch};
   }
-  if (sequences_.size() >= options_.max_sequences) expire(now);
-  if (sequences_.size() >= options_.max_sequences) {
+  if (is_full()) expire(now);
+  if (is_full()) {
     ++totals_.n_busy;
     return wire::DraftBusy{.seq = attach.seq,
                            .lease = attach.lease,
@@ -143,14 +143,14 @@ DraftOutcome MemoryGuesser::attach_anew(const SequenceKey& key,
   Followed& sequence = sequences_[key];
   sequence.lease = attach.lease;
   sequence.tenant = attach.tenant_salt;
-  sequence.salt = salt_of(attach);
-  sequence.document = options_.first_document + n_documents_++;
-  sequence.text = memories_.open(sequence.salt);
-  take_in(key, sequence, attach.tokens);
+  const TenantSalt salt = salt_of(attach);
+  sequence.text = std::make_shared<Text>(Text{.salt = salt,
+                                              .document = options_.first_document + n_documents_++,
+                                              .written = memories_.open(salt)});
+  take_in(sequence, attach.tokens);
   sequence.prefix = attach.prefix;
-  sequence.renewed = sequence.asked = now;
-  sequence.owes_answer = attach.budget > 0;
-  if (sequence.owes_answer) due_.push_back(key);
+  sequence.asked = renewed_[key.target] = now;
+  set_budget(key, sequence, attach.budget);
   return Applied{};
 }
 
@@ -183,7 +183,7 @@ DraftOutcome MemoryGuesser::apply(const SequenceKey& key,
                       .prefix = sequence.prefix,
                       .reason = reason};
   };
-  sequence.renewed = now;
+  renewed_[key.target] = now;
   if (record.from > sequence.known) return need(NeedReason::kGap);
   const std::span<const TokenId> tail(record.tail);
   const std::size_t n_old = std::min<std::size_t>(sequence.known - record.from, tail.size());
@@ -194,14 +194,22 @@ DraftOutcome MemoryGuesser::apply(const SequenceKey& key,
     return need(NeedReason::kMismatch);
   sequence.epoch = std::max(sequence.epoch, record.epoch);
   if (!reaches_known) return Applied{};  // overtaken by a later one
-  take_in(key, sequence, committed);
+  take_in(sequence, committed);
   sequence.prefix = record.prefix;
   sequence.asked = now;
-  if (record.budget > 0 && !std::exchange(sequence.owes_answer, true)) due_.push_back(key);
+  set_budget(key, sequence, record.budget);
   return Applied{};
 }
 
-// With the tokens of the last round, which no PROPOSE has brought.
+// An answer that is due and no longer asked for is not made.
+void MemoryGuesser::set_budget(const SequenceKey& key, Followed& sequence, std::uint32_t budget) {
+  sequence.budget = budget;
+  const bool owed_before = std::exchange(sequence.owes_answer, budget > 0);
+  if (budget > 0 && !owed_before) due_.push_back(key);
+  if (budget == 0 && owed_before) std::erase(due_, key);
+}
+
+// CLOSE has the tokens of the last round, which were in no PROPOSE.
 void MemoryGuesser::detach(const TargetKey& from, const wire::CloseSequence& close) {
   const auto at = sequences_.find({from, close.seq});
   if (at == sequences_.end() || at->second.lease > close.lease) return;
@@ -209,7 +217,7 @@ void MemoryGuesser::detach(const TargetKey& from, const wire::CloseSequence& clo
   const std::span<const TokenId> tail(close.tail);
   if (close.from <= sequence.known && close.from + tail.size() > sequence.known) {
     const auto rest = tail.subspan(sequence.known - close.from);
-    if (are_tokens(rest)) take_in(at->first, sequence, rest);
+    if (are_tokens(rest)) take_in(sequence, rest);
   }
   forget(at);
 }
@@ -221,41 +229,52 @@ void MemoryGuesser::detach_all(WorkerId target, Incarnation except) {
     if (at->first.target.incarnation != except) forget(at);
     at = next;
   }
+  std::erase_if(renewed_, [&](const auto& renewed) {
+    return renewed.first.target == target && renewed.first.incarnation != except;
+  });
 }
 
 void MemoryGuesser::renew(const TargetKey& target, TimePoint now) {
   expire(now);
-  for (auto at = sequences_.lower_bound({.target = target});
-       at != sequences_.end() && at->first.target == target; ++at)
-    at->second.renewed = now;
+  if (const auto at = renewed_.find(target); at != renewed_.end()) at->second = now;
 }
 
+// What waits is taken in by parts like all else, but serves no one where each has its own text.
 void MemoryGuesser::forget(Sequences::iterator at) {
-  Followed& sequence = at->second;
-  write(sequence, std::exchange(sequence.waiting, {}));
-  memories_.close(sequence.text);
-  if (options_.sharing == MemorySharing::kOff) memories_.forget(sequence.salt);
-  if (log_) log_->append(sequence.salt, {.document = sequence.document, .tokens = {}});
-  std::erase(due_, at->first);
+  Text& text = *at->second.text;
+  text.is_closed = true;
+  if (options_.sharing == MemorySharing::kOff) text.waiting.clear();
+  if (text.waiting.empty())
+    finish(text);
+  else
+    ++n_closed_;
+  if (at->second.owes_answer) std::erase(due_, at->first);
   sequences_.erase(at);
 }
 
+// Texts that wait without a sequence count, so that what waits has a bound.
+bool MemoryGuesser::is_full() const {
+  return sequences_.size() + n_closed_ >= options_.max_sequences;
+}
+
 void MemoryGuesser::expire(TimePoint now) {
-  for (auto at = sequences_.begin(); at != sequences_.end();) {
-    const auto next = std::next(at);
-    if (at->second.renewed + options_.lease <= now) {
-      ++totals_.n_expired;
-      forget(at);
+  for (auto target = renewed_.begin(); target != renewed_.end();) {
+    if (target->second + options_.lease > now) {
+      ++target;
+      continue;
     }
-    at = next;
+    for (auto at = sequences_.lower_bound({.target = target->first});
+         at != sequences_.end() && at->first.target == target->first;) {
+      ++totals_.n_expired;
+      forget(at++);
+    }
+    target = renewed_.erase(target);
   }
 }
 
 // ---- into the memory
 
-void MemoryGuesser::take_in(const SequenceKey& key,
-                            Followed& sequence,
-                            std::span<const TokenId> committed) {
+void MemoryGuesser::take_in(Followed& sequence, std::span<const TokenId> committed) {
   sequence.known += static_cast<Position>(committed.size());
   auto& last = sequence.last;
   last.insert(last.end(),
@@ -264,51 +283,65 @@ void MemoryGuesser::take_in(const SequenceKey& key,
               committed.end());
   if (last.size() > TokenMemory::kMaxMatch)
     last.erase(last.begin(), last.end() - static_cast<std::ptrdiff_t>(TokenMemory::kMaxMatch));
-  if (sequence.waiting.empty() && committed.size() <= TokenMemory::kChunk)
-    return write(sequence, committed);
-  if (sequence.waiting.empty()) backlog_.push_back(key);
-  sequence.waiting.insert(sequence.waiting.end(), committed.begin(), committed.end());
+  Text& text = *sequence.text;
+  if (text.waiting.empty() && committed.size() <= TokenMemory::kChunk)
+    return write(text, committed);
+  if (text.waiting.empty()) backlog_.push_back(sequence.text);
+  text.waiting.insert(text.waiting.end(), committed.begin(), committed.end());
 }
 
-void MemoryGuesser::write(Followed& sequence, std::span<const TokenId> tokens) {
+void MemoryGuesser::write(Text& text, std::span<const TokenId> tokens) {
   if (tokens.empty()) return;
-  memories_.append(sequence.text, tokens);
-  if (log_) log_->append(sequence.salt, {.document = sequence.document, .tokens = tokens});
+  memories_.append(text.written, tokens);
+  if (log_) log_->append(text.salt, {.document = text.document, .tokens = tokens});
 }
 
-// A part of each in turn, so that a long prompt delays no other.
+void MemoryGuesser::finish(Text& text) {
+  memories_.close(text.written);
+  if (options_.sharing == MemorySharing::kOff) memories_.forget(text.salt);
+  if (log_) log_->append(text.salt, {.document = text.document, .tokens = {}});
+}
+
+// A part of each text in turn, so that a long prompt does not delay the others.
 void MemoryGuesser::work_off_backlog() {
   if (backlog_.empty()) return;
-  const SequenceKey key = backlog_.front();
+  const std::shared_ptr<Text> text = std::move(backlog_.front());
   backlog_.pop_front();
-  const auto at = sequences_.find(key);
-  if (at == sequences_.end() || at->second.waiting.empty()) return;
-  Followed& sequence = at->second;
-  const std::size_t n = std::min(sequence.waiting.size(), kTakenInAtOnce);
-  write(sequence, std::span(sequence.waiting).first(n));
-  sequence.waiting.erase(sequence.waiting.begin(),
-                         sequence.waiting.begin() + static_cast<std::ptrdiff_t>(n));
-  if (!sequence.waiting.empty()) return backlog_.push_back(key);
-  sequence.waiting.shrink_to_fit();
+  if (text->waiting.empty()) return;  // closed, and of no use
+  const auto rest = std::span<const TokenId>(text->waiting).subspan(text->n_taken);
+  const auto part = rest.first(std::min(rest.size(), kTakenInAtOnce));
+  write(*text, part);
+  text->n_taken += part.size();
+  if (part.size() < rest.size()) return backlog_.push_back(text);
+  text->waiting = {};
+  text->n_taken = 0;
+  if (!text->is_closed) return;
+  finish(*text);
+  --n_closed_;
 }
 
 // ---- answers
 
 const DraftOutput& MemoryGuesser::step(TimePoint now) {
-  output_ = {};
+  output_.proposals.clear();
+  output_.n_drafted = 0;
   expire(now);
-  for (const SequenceKey& key : std::exchange(due_, {})) {
+  for (const SequenceKey& key : due_) {
     Followed& sequence = sequences_.at(key);
     answer(key, sequence);
     sequence.owes_answer = false;
   }
+  due_.clear();
   work_off_backlog();
   return output_;
 }
 
+// The budget is the limit of the chain; a runner-up ends no deeper.
 void MemoryGuesser::answer(const SequenceKey& key, Followed& sequence) {
+  RecallRules rules = options_.rules;
+  rules.max_len = std::min(rules.max_len, sequence.budget);
   const TimePoint begin = options_.clock();
-  memories_.recall(sequence.salt, sequence.last, options_.rules, found_);
+  memories_.recall(sequence.text->salt, sequence.last, rules, found_);
   lookups_.observe(options_.clock() - begin);
   n_hits_ += found_.n_chain > 0;
   output_.proposals.push_back(
@@ -328,6 +361,7 @@ wire::ProposalRecord MemoryGuesser::proposal_of(const SequenceKey& key,
                               .tokens = found_.tokens,
                               .known = sequence.known};
   if (found_.tokens.size() > found_.n_chain) record.parents = found_.parents;
+  record.confidence.reserve(found_.shares.size());
   for (const float share : found_.shares)
     record.confidence.push_back(confidence_of(share, found_.match));
   return record;

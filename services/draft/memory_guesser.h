@@ -69,20 +69,26 @@ class MemoryGuesser final : public Guesser {
     SeqId seq{};
     auto operator<=>(const SequenceKey&) const = default;
   };
+  // What a sequence has written. It may outlast the sequence, until all of it is in the memory.
+  struct Text {
+    TenantSalt salt = 0;         // whose memory it is written to
+    std::uint64_t document = 0;  // in the log
+    TenantMemories::Document written;
+    std::vector<TokenId> waiting;  // committed tokens that are not all in the memory
+    std::size_t n_taken = 0;       // of them, those that are
+    bool is_closed = false;        // its sequence has gone
+  };
   struct Followed {
     Lease lease{};
     Epoch epoch{};
-    TenantSalt tenant = 0;       // as in ATTACH
-    TenantSalt salt = 0;         // of the memory that it is written to
-    std::uint64_t document = 0;  // in the log
-    TenantMemories::Document text;
-    std::vector<TokenId> last;     // of the committed tokens, as many as a look-up reads
-    std::vector<TokenId> waiting;  // committed, but not yet taken in
+    TenantSalt tenant = 0;  // as in its ATTACH
+    std::shared_ptr<Text> text;
+    std::vector<TokenId> last;  // of the committed tokens, as many as a look-up reads
     Position known = 0;
     PrefixHash prefix = 0;
+    std::uint32_t budget = 0;  // tokens asked for
     bool owes_answer = false;
     TimePoint asked{};
-    TimePoint renewed{};
   };
   using Sequences = std::map<SequenceKey, Followed>;
 
@@ -93,12 +99,15 @@ class MemoryGuesser final : public Guesser {
                      TimePoint now);
   TenantSalt salt_of(const wire::Attach& attach) const;
   bool are_tokens(std::span<const TokenId> tokens) const;
-  void take_in(const SequenceKey& key, Followed& sequence, std::span<const TokenId> committed);
-  void write(Followed& sequence, std::span<const TokenId> tokens);
+  void set_budget(const SequenceKey& key, Followed& sequence, std::uint32_t budget);
+  void take_in(Followed& sequence, std::span<const TokenId> committed);
+  void write(Text& text, std::span<const TokenId> tokens);
+  void finish(Text& text);
   void work_off_backlog();
   void answer(const SequenceKey& key, Followed& sequence);
   wire::ProposalRecord proposal_of(const SequenceKey& key, const Followed& sequence) const;
   void forget(Sequences::iterator at);
+  bool is_full() const;
   void expire(TimePoint now);
 
   MemoryGuesserOptions options_;
@@ -106,8 +115,10 @@ class MemoryGuesser final : public Guesser {
   std::unique_ptr<LogWriter> log_;
   bool was_log_off_ = false;  // and a warning was logged
   Sequences sequences_;
-  std::vector<SequenceKey> due_;     // owe an answer
-  std::deque<SequenceKey> backlog_;  // have tokens waiting
+  std::map<TargetKey, TimePoint> renewed_;     // when a target of sequences sent something last
+  std::vector<SequenceKey> due_;               // owe an answer
+  std::deque<std::shared_ptr<Text>> backlog_;  // have tokens waiting
+  std::size_t n_closed_ = 0;                   // texts of the backlog without a sequence
   std::uint64_t n_documents_ = 0;
   Recollection found_;
   DraftOutput output_;

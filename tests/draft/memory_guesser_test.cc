@@ -16,6 +16,7 @@ using std::chrono::seconds;
 using Tokens = std::vector<TokenId>;
 
 constexpr TokenId kIds = 1000;
+constexpr std::uint32_t kBudget = 4;
 
 // A target that tells a memory of its sequences; each has a number of its own.
 class MemoryGuesserTest : public testing::Test {
@@ -33,7 +34,7 @@ class MemoryGuesserTest : public testing::Test {
                         .lease = Lease{1},
                         .n_prompt = 1,
                         .tokens = tokens,
-                        .budget = 4,
+                        .budget = kBudget,
                         .tenant_salt = salt,
                         .root = 77};
     attach.prefix = prefix_hash_extend(attach.root, tokens);
@@ -49,7 +50,7 @@ class MemoryGuesserTest : public testing::Test {
             .from = static_cast<Position>(n_before),
             .tail = Tokens(all.begin() + static_cast<std::ptrdiff_t>(n_before), all.end()),
             .prefix = prefix_hash_extend(77, all),
-            .budget = 4};
+            .budget = kBudget};
   }
   // All that it answers until it has nothing to do.
   static std::vector<wire::ProposalRecord> answers(MemoryGuesser& memory) {
@@ -106,6 +107,28 @@ TEST_F(MemoryGuesserTest, AddsRunnersUpAsATree) {
   EXPECT_EQ(records[0].tokens, (Tokens{3, 7, 4, 7}));
   EXPECT_EQ(records[0].parents, (std::vector<std::uint16_t>{65535, 0, 65535, 2}));
   EXPECT_GT(records[0].confidence[0], records[0].confidence[2]);
+}
+
+TEST_F(MemoryGuesserTest, GuessesNoMoreThanItsBudget) {
+  MemoryGuesser memory(options());
+  for (const TokenId next : {3, 3, 4}) write(memory, 1, {1, 2, next, 7, 8}, 0);
+  auto asked = attach(2, {1, 2});
+  asked.budget = 1;
+  memory.attach(kTarget, asked, kNow);
+  const auto records = answers(memory);
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].tokens, (Tokens{3, 4})) << "a chain of one token and a runner-up of one";
+  auto more = propose(2, {1, 2, 3}, 2, 1);
+  more.budget = 2;
+  memory.follow(kTarget, more, kNow);
+  const auto second = answers(memory);
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].tokens, (Tokens{7, 8}));
+  memory.follow(kTarget, propose(2, {1, 2, 3, 7}, 3, 2), kNow);
+  auto none = propose(2, {1, 2, 3, 7, 8}, 4, 3);
+  none.budget = 0;
+  memory.follow(kTarget, none, kNow);
+  EXPECT_TRUE(answers(memory).empty()) << "it is no longer asked for";
 }
 
 TEST_F(MemoryGuesserTest, SaysNothingAtOnceWhereItFindsNothing) {
@@ -186,6 +209,51 @@ TEST_F(MemoryGuesserTest, IsBusyWithAllItsSequencesAndFreesThoseOfSilentTargets)
   EXPECT_EQ(memory.snapshot().n_attached, 1u);
 }
 
+TEST_F(MemoryGuesserTest, FreesTheSequencesOfSilentTargetsOnly) {
+  constexpr TargetKey kOther{WorkerId{2}, Incarnation{1}};
+  MemoryGuesser memory(options());
+  memory.attach(kTarget, attach(1, {1}), kNow);
+  memory.attach(kTarget, attach(2, {1}), kNow);
+  memory.attach(kOther, attach(1, {1}), kNow);
+  memory.renew(kOther, kNow + seconds(9));
+  memory.step(kNow + seconds(11));
+  EXPECT_EQ(memory.snapshot().n_attached, 1u);
+  EXPECT_EQ(memory.snapshot().n_expired, 2u);
+  memory.step(kNow + seconds(19));
+  EXPECT_EQ(memory.snapshot().n_attached, 0u);
+}
+
+TEST_F(MemoryGuesserTest, TakesAClosedSequenceInByParts) {
+  MemoryGuesser memory(options());
+  Tokens prompt(20'000);
+  for (std::size_t i = 0; i < prompt.size(); ++i)
+    prompt[i] = static_cast<TokenId>((i * i + i / 7) % kIds);
+  memory.attach(kTarget, attach(1, prompt), kNow);
+  memory.detach(kTarget, {.seq = SeqId{1}, .lease = Lease{1}});
+  EXPECT_EQ(memory.snapshot().n_attached, 0u);
+  for (int step = 0; step < 4; ++step) {
+    EXPECT_TRUE(memory.step(kNow).proposals.empty());
+    EXPECT_TRUE(memory.has_work()) << "4096 tokens a step";
+  }
+  memory.step(kNow);
+  EXPECT_FALSE(memory.has_work());
+  const Tokens query(prompt.end() - 40, prompt.end() - 20);
+  EXPECT_EQ(guesses_after(memory, query, 0), Tokens(prompt.end() - 20, prompt.end() - 16));
+}
+
+TEST_F(MemoryGuesserTest, IsBusyWhileTooManyClosedTextsWait) {
+  MemoryGuesser memory(options());
+  const Tokens prompt(1000, 5);
+  for (std::uint64_t seq = 1; seq <= 8; ++seq) {
+    memory.attach(kTarget, attach(seq, prompt), kNow);
+    memory.detach(kTarget, {.seq = SeqId{seq}, .lease = Lease{1}});
+  }
+  EXPECT_TRUE(
+      std::holds_alternative<wire::DraftBusy>(memory.attach(kTarget, attach(9, {1}), kNow)));
+  memory.step(kNow);
+  EXPECT_TRUE(std::holds_alternative<Applied>(memory.attach(kTarget, attach(9, {1}), kNow)));
+}
+
 TEST_F(MemoryGuesserTest, TakesALongPromptInByParts) {
   MemoryGuesser memory(options());
   Tokens prompt(20'000);
@@ -196,7 +264,7 @@ TEST_F(MemoryGuesserTest, TakesALongPromptInByParts) {
   EXPECT_TRUE(memory.has_work());
   answers(memory);
   const Tokens query(prompt.end() - 40, prompt.end() - 20);
-  EXPECT_EQ(guesses_after(memory, query, 0), Tokens(prompt.end() - 20, prompt.end() - 4));
+  EXPECT_EQ(guesses_after(memory, query, 0), Tokens(prompt.end() - 20, prompt.end() - 16));
 }
 
 TEST_F(MemoryGuesserTest, AnswersFromItsLogAfterAStart) {
