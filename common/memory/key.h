@@ -1,5 +1,5 @@
 // The key of last tokens, from the last one backwards, so that those of longer orders begin with
-// those of shorter ones. Different tokens may have equal keys; a comparison decides. Pure.
+// those of shorter ones. Unequal tokens with equal keys are distinguished by comparison. Pure.
 #pragma once
 
 #include <cstdint>

@@ -73,7 +73,7 @@ class TokenMemory::Walk {
     const std::uint32_t max_len = std::min(rules_.max_len, 2 * places.match);
     go({.places = places, .room = max_len}, Kind::kChain);
     out_.n_chain = static_cast<std::uint32_t>(out_.tokens.size());
-    // Runners-up stay short: they rest on few places already.
+    // Branches are short: they rest on few places.
     for (std::size_t i = 0; i < n_deviations_; ++i) {
       Deviation branch = deviations_[i];
       add(branch.token, branch.share_here, branch.parent);

@@ -1,10 +1,10 @@
 // One TokenMemory for each tenant, and the places that all of them may take together. A look-up
 // of one tenant touches nothing of another: neither an answer nor the number of places looked at
 // depends on what others have written. Only how much is remembered does, since the places are
-// shared: a new or growing tenant takes those of the tenant that has been silent longest and has
+// shared: a new or growing tenant takes those of the tenant that was used longest ago and has
 // no open document.
 //
-// Salts are compared whole. It must not know what a sequence is, and reports nothing of a single
+// Salts are compared whole. It must not know what a sequence is, and has no statistics of a single
 // tenant. It reads no clock and no file. One thread.
 #pragma once
 

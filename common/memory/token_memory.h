@@ -49,7 +49,7 @@ class TokenMemory {
   static constexpr std::uint32_t kChunk = 256;  // places
   static constexpr std::uint32_t kLeastPlaces = 4 * kChunk;
   static constexpr std::uint32_t kMostPlaces = 1u << 30;  // numbers do not come round sooner
-  static constexpr std::size_t kMaxMatch = 32;            // longest match that is measured
+  static constexpr std::size_t kMaxMatch = 32;            // longest run that is compared
   static constexpr std::size_t kMaxPlaces = 16;           // compared further, of each order
   static constexpr std::uint32_t kMaxLooked = 64;         // links of one chain
   static constexpr std::size_t kMaxRunnersUp = 8;
@@ -59,12 +59,12 @@ class TokenMemory {
   // then fewer different words share a chain.
   explicit TokenMemory(std::uint32_t n_places, std::uint32_t n_heads = 0);
 
-  // A text that grows. The memory has no list of them: the writer of one keeps it.
+  // A text that grows. The memory has no list of them: the caller owns its Document.
   class Document {
     friend class TokenMemory;
     std::uint64_t chunk_ = kNoSerial;
     std::array<TokenId, 8> recent_{};  // a ring
-    std::uint32_t n_tokens_ = 0;       // stops at 8 above a multiple of 8
+    std::uint32_t n_tokens_ = 0;       // 8 follows 15, so that it is right modulo 8
   };
 
   void append(Document& document, std::span<const TokenId> tokens);

@@ -1,7 +1,7 @@
-// The bytes of one file of a memory's log: a header with the vocabulary and the tenant, then
-// records (document, n, tokens, CRC32C), each of which can be read alone. Numbers are
-// little-endian. A file is read up to its first record that is not whole and right: what follows
-// cannot be trusted. Pure; reads anything without harm.
+// The bytes of one file of a memory's log: a header with vocabulary and tenant, then records
+// (document, n, tokens, CRC32C), each of which stands by itself. Numbers are little-endian. A file
+// is read up to its first record that is not whole and right: what follows cannot be trusted.
+// Pure; reads anything without harm.
 #pragma once
 
 #include <cstdint>

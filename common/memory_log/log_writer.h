@@ -1,8 +1,7 @@
-// Appends to a memory's log on a thread of its own, so that nothing waits for a disk. The queue
-// has a bound: a disk that is full, or slower than what comes for long, ends writing for good, and
-// the memory goes on without its log. With a hole in it, tokens that never stood side by side would
-// be read back as one text.
-// All but the writing itself is called from one thread.
+// Appends to a memory's log on a thread of its own, so that the caller never waits for a disk. The
+// queue has a bound: a disk that is full, or slower than what comes for long, ends writing for
+// good, and the memory goes on without its log. A log with a hole would join texts that never stood
+// together. All but the writing itself is called from one thread.
 #pragma once
 
 #include <condition_variable>

@@ -1,6 +1,6 @@
-// What DraftService needs of its source of guesses, a model or a memory of texts: sequences come,
-// follow and go as their targets ask, and a step makes the answers that are due. Called by the work
-// thread.
+// The interface of DraftService to what makes guesses, a model or a memory of texts: messages of
+// targets attach, extend and detach sequences, and a step makes the answers that are due. Called by
+// the work thread.
 #pragma once
 
 #include "common/engine/draft_engine.h"

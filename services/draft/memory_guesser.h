@@ -1,13 +1,12 @@
-// A memory of texts as a Guesser: it keeps the tokens that targets send of their sequences, and
-// answers with what followed the same words before, in any text of the same tenant. It has no model
-// and no noise: it guesses what most places have, and adds runners-up for the rounds after
-// a rejection.
+// A memory of texts as a Guesser: it keeps the sequences that targets send, and answers with
+// what followed the same words before, in any text of the same tenant. No model, no noise: it
+// guesses what most places have, and adds runners-up for the rounds after a rejection.
 //
-// A prompt is taken in by parts, a few thousand tokens a step, so that a long one delays no other
-// sequence. Of a sequence only its length, its hash and its last tokens are kept beside the memory.
-// memory.share decides what a text may continue: sequences of its tenant (MemorySharing::kTenant),
-// of all tenants (kAll), or itself alone (kOff). Texts go to a log, if there is one, whose thread
-// alone waits for the disk.
+// A prompt is taken in by parts, a few thousand tokens a step, so that others need not wait for a
+// long one. Of a sequence only its length, its hash and its last tokens are kept beside the memory.
+// What a tenant has written continues sequences of that tenant (MemorySharing::kTenant), of all
+// tenants (kAll), or only the sequence itself (kOff), as configured. Texts go to a log, if there is
+// one, whose thread alone waits for the disk.
 #pragma once
 
 #include <array>
@@ -34,7 +33,7 @@ struct MemoryGuesserOptions {
   TokenId n_ids = 0;
   std::size_t max_sequences = 4096;
   std::uint64_t first_document = 0;           // of the log: random, so that no run has another's
-  Duration lease = std::chrono::seconds(10);  // after so long a silence of its target it is freed
+  Duration lease = std::chrono::seconds(10);  // a sequence is freed after so long without a message
   Duration retry_after = std::chrono::milliseconds(250);  // sent with Busy
   std::function<TimePoint()> clock;                       // for the times of look-ups
 };

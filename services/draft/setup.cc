@@ -27,8 +27,8 @@ constexpr std::uint64_t kBytesPerThread = std::uint64_t{16} << 20;
 
 }  // namespace
 
-// The draft's context may end before the target's: there it falls silent, and the target goes on
-// without it.
+// The draft's context may end before the target's: there it sends no more guesses, and the target
+// goes on without it.
 ModelPlan draft_plan(const Config& config) {
   if (config.model.draft.empty())
     throw FatalError(ErrorCode::kConfig, "model.draft is \"\": the model has no draft to run");

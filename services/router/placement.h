@@ -59,8 +59,7 @@ std::string why_not_together(const wire::Hello& target,
 // model; where there is none of these, all. Of another model's draft fewer guesses are right.
 // Memories of texts guess beside a model, and for targets of their own model alone; a target that
 // takes them for models has none.
-std::vector<const Worker*> drafts_of(const Worker& target,
-                                     std::span<const Worker* const> drafts);
+std::vector<const Worker*> drafts_of(const Worker& target, std::span<const Worker* const> drafts);
 
 // Among ready targets that fit: fewest queued tokens (placed ones included), then the emptiest,
 // then the lowest id, so that equal facts give equal choices. Nothing: none fits now.

@@ -18,7 +18,7 @@ using Tokens = std::vector<TokenId>;
 constexpr TokenId kIds = 1000;
 constexpr std::uint32_t kBudget = 4;
 
-// A target that tells a memory of its sequences; each has a number of its own.
+// A target that sends its sequences to a memory; each has a number of its own.
 class MemoryGuesserTest : public testing::Test {
  protected:
   static MemoryGuesserOptions options(MemorySharing sharing = MemorySharing::kTenant) {

@@ -51,10 +51,10 @@ TEST(TenantMemories, GivesATenantItsShareAndNoMore) {
   EXPECT_EQ(recall(memories, 1, counting(20 * kLeast, 4)).match, 0u);
 }
 
-TEST(TenantMemories, ForgetsTheTenantThatHasBeenSilentLongest) {
+TEST(TenantMemories, ForgetsTheTenantThatWasUsedLongestAgo) {
   TenantMemories memories({.n_places = 4 * kLeast, .tenant_share = 1});
   for (TenantSalt salt = 1; salt <= 4; ++salt) write(memories, salt, {1, 2, 3});
-  EXPECT_EQ(recall(memories, 1, {1, 2}).tokens, Tokens{3});  // heard again
+  EXPECT_EQ(recall(memories, 1, {1, 2}).tokens, Tokens{3});  // used again
   write(memories, 5, {1, 2, 3});
   EXPECT_EQ(recall(memories, 2, {1, 2}).match, 0u);
   for (const TenantSalt salt : {1u, 3u, 4u, 5u})

@@ -1,4 +1,4 @@
-// Records of a log that a number alone decides, so that a reader knows what a writer wrote.
+// Records of a log that a number alone decides, so that a test can compute what was written.
 #pragma once
 
 #include <cstdint>

@@ -131,10 +131,10 @@ TEST_F(TargetServiceTest, KeepsMemoriesApartFromModels) {
   hear(memory);
   EXPECT_EQ(memories.n_drafts(), 1u);
   EXPECT_EQ(drafts.n_drafts(), 0u);
-  wire::Assign model = memory;
-  model.draft = WorkerId{6};
-  model.source = wire::DraftSource::kModel;
-  hear(model);
+  wire::Assign other = memory;
+  other.draft = WorkerId{6};
+  other.source = wire::DraftSource::kModel;
+  hear(other);
   EXPECT_EQ(memories.n_drafts(), 1u);
   EXPECT_EQ(drafts.n_drafts(), 1u);
   hear(wire::Unassign{.draft = WorkerId{5}});
