@@ -29,9 +29,11 @@ void DraftBudget::observe_wait(Duration waited, std::uint32_t n_made, Answer ans
   if (n_made == 0) return;
   ++n_rounds_;
   if (answer == Answer::kMissing) {
-    ceiling_ = std::max(1.0, kLessAfterMiss * std::min<double>(ceiling_, n_made));
+    if (++n_missing_ > 1)
+      ceiling_ = std::max(1.0, kLessAfterMiss * std::min<double>(ceiling_, n_made));
     return;
   }
+  n_missing_ = 0;
   ceiling_ = std::min<double>(kMaxDraftTokens, ceiling_ + kMoreAfterAnswer);
   const double n = n_made, seconds = std::chrono::duration<double>(waited).count();
   waits_.weight = kWaitFade * waits_.weight + 1;

@@ -25,8 +25,8 @@ class DraftBudget {
     kMissing,  // some had not come when the wait ended
   };
   // A step that could have waited: so long it was held back for answers, the longest of which
-  // needed n_made tokens of its draft. With kMissing it waited in vain: fewer are asked for, and
-  // slowly more again while answers come.
+  // needed n_made tokens of its draft. Waits in vain one after the other make the number smaller,
+  // and answers slowly larger again; a single one is a hiccup.
   void observe_wait(Duration waited, std::uint32_t n_made, Answer answer);
 
   // The best number for n_sequences in one step, at least 1 and at most `cap`; in one round of
@@ -58,6 +58,7 @@ class DraftBudget {
   std::array<Outcomes, kMaxDraftTokens> outcomes_{};
   Line waits_;
   std::uint32_t n_rounds_ = 0;
+  std::uint32_t n_missing_ = 0;       // waits in vain in a row
   double ceiling_ = kMaxDraftTokens;  // tokens that come before a wait ends
 };
 

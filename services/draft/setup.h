@@ -31,7 +31,9 @@ wire::Hello draft_hello(const Config& config,
 
 MemoryGuesserOptions memory_guesser_options(const Config& config,
                                             const ModelVocabulary& vocabulary);
-wire::Hello memory_hello(const std::string& name, const ModelVocabulary& vocabulary);
+wire::Hello memory_hello(const Config& config,
+                         const std::string& name,
+                         const ModelVocabulary& vocabulary);
 // Reads back what memory.folder has, if it is set, and logs what was found. A folder
 // that cannot be used is a warning: the memory goes on without.
 void keep_texts(MemoryGuesser& guesser,
