@@ -47,6 +47,7 @@ std::vector<DemoPrompt> prompts_for(int n_sequences) {
 BenchLoad load_for(int n_sequences, std::uint32_t n_tokens) {
   BenchLoad load{.prompts = prompts_for(n_sequences),
                  .n_requests = static_cast<std::size_t>(n_sequences)};
+  load.base.proposer = ProposerKind::kDraft;  // alone: the draft is what is measured
   load.base.params.temperature = 0;
   load.base.params.max_tokens = n_tokens;
   load.base.params.ignore_eos = true;

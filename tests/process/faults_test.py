@@ -35,7 +35,7 @@ class Faults(unittest.TestCase):
     def spec_used(self, system):
         client = Client(system)
         try:
-            reply = client.ask(**request(0, max_tokens=256))
+            reply = client.ask(**request(0, max_tokens=256, proposer="draft"))
             return reply["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] > 0
         finally:
             client.close()
@@ -193,7 +193,7 @@ class Faults(unittest.TestCase):
         self.assertIn("draft-0", note)
         self.assertIn("target-0", note)
         self.assertIn("vocabular", note)
-        reply = client.ask(**request(0, max_tokens=64))
+        reply = client.ask(**request(0, max_tokens=64, proposer="draft"))
         self.assertEqual(0, reply["metrics"]["speculative_decoding"]["num_draft_tokens"])
         client.close()
 

@@ -136,7 +136,7 @@ class Links(unittest.TestCase):
     def compare_once(self, system, count, max_tokens):
         client = Client(system)
         truth = plain_answers(client, count, max_tokens)
-        ids = [client.send(request(i, max_tokens, stream=True)) for i in range(count)]
+        ids = [client.send(request(i, max_tokens, stream=True, proposer="draft")) for i in range(count)]
         guessed = 0
         for plain, one in zip(truth, ids):
             maps = client.wait(one, patience=120)

@@ -73,7 +73,7 @@ class Memory(unittest.TestCase):
 
     def guesses(self, seq, tokens, salt=0):
         """The chain and its runners-up."""
-        self.attach(seq, tokens, salt)
+        self.attach(seq, tokens, salt, budget=16)
         self.assertTrue(self.door.poll(60000), "it answers")
         head, packed = self.door.recv_multipart()
         self.assertEqual(PROPOSAL, struct.unpack_from("<H", head, 6)[0])

@@ -178,7 +178,7 @@ class ExitCodes(unittest.TestCase):
         self.expect(70, "this should not happen", mode="bug")
 
     def test_help_version_and_checks_are_0(self):
-        for flag, words in (("--help", "--print-config"), ("--version", "protocol 1.5"), ("--check-config", ""),
+        for flag, words in (("--help", "--print-config"), ("--version", "protocol 1.6"), ("--check-config", ""),
                             ("--print-config", "draft_len = 8")):
             code, out, err = Service(flag).end()
             self.assertEqual(code, 0, err)
