@@ -195,9 +195,7 @@ void TargetEngine::verify(TimePoint now) {
   collect(now);
   const bool is_owed = is_owed_adaptively(now);
   const Duration waited = wait_.end(is_owed, now);
-  if (!is_prefilling_ && !gate_.is_probing() && (!is_owed || waited > Duration::zero()))
-    budget_.observe_wait(waited, n_to_make_,
-                         is_owed ? DraftBudget::Answer::kMissing : DraftBudget::Answer::kCame);
+  if (!is_owed && !is_prefilling_ && !gate_.is_probing()) budget_.observe_wait(waited, n_to_make_);
   make_plan(now);
   cut_proposals();
   fill_step();

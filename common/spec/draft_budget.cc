@@ -11,10 +11,8 @@ constexpr double kFirstStands = 0.8;            // of a first token that nothing
 constexpr double kDepthWeight = 4;              // outcomes that the depth before is worth
 constexpr std::uint32_t kFewRounds = 8;         // until these the request's limit is asked for
 constexpr std::uint32_t kAnotherEvery = 8;      // rounds
-constexpr double kLessAfterMiss = 0.75;
-constexpr double kMoreAfterAnswer = 1.0 / 16;
-constexpr double kNoSpread = 1e-6;  // of the square of the mean number of tokens
-constexpr double kDoubt = 0.5;      // standard error of what is assumed of a token's cost, of it
+constexpr double kNoSpread = 1e-6;              // of the square of the mean number of tokens
+constexpr double kDoubt = 0.5;  // standard error of what is assumed of a token's cost, of it
 
 }  // namespace
 
@@ -25,16 +23,9 @@ void DraftBudget::observe_token(std::uint32_t depth, bool stood) {
   known.n_stood = kOutcomeFade * known.n_stood + (stood ? 1 : 0);
 }
 
-void DraftBudget::observe_wait(Duration waited, std::uint32_t n_made, Answer answer) {
+void DraftBudget::observe_wait(Duration waited, std::uint32_t n_made) {
   if (n_made == 0) return;
   ++n_rounds_;
-  if (answer == Answer::kMissing) {
-    if (++n_missing_ > 1)
-      ceiling_ = std::max(1.0, kLessAfterMiss * std::min<double>(ceiling_, n_made));
-    return;
-  }
-  n_missing_ = 0;
-  ceiling_ = std::min<double>(kMaxDraftTokens, ceiling_ + kMoreAfterAnswer);
   const double n = n_made, seconds = std::chrono::duration<double>(waited).count();
   waits_.weight = kWaitFade * waits_.weight + 1;
   waits_.n = kWaitFade * waits_.n + n;
@@ -69,7 +60,6 @@ std::uint32_t DraftBudget::best(std::uint32_t n_sequences,
                                 const StepCost& cost) const {
   cap = std::min(cap, kMaxDraftTokens);
   if (cap == 0) return 0;
-  cap = std::min(cap, static_cast<std::uint32_t>(ceiling_));
   if (n_rounds_ < kFewRounds || !cost.knows_anything()) return cap;
   const Steps steps = steps_of(n_sequences, cap, cost);
   const WaitCost wait = wait_cost();

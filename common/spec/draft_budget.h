@@ -20,14 +20,10 @@ class DraftBudget {
   // A token of a draft whose turn came in a round. depth 0 = the first of the round.
   void observe_token(std::uint32_t depth, bool stood);
 
-  enum class Answer : std::uint8_t {
-    kCame,     // all answers that were asked for
-    kMissing,  // some had not come when the wait ended
-  };
-  // A step that could have waited: so long it was held back for answers, the longest of which
-  // needed n_made tokens of its draft. Waits in vain one after the other make the number smaller,
-  // and answers slowly larger again; a single one is a hiccup.
-  void observe_wait(Duration waited, std::uint32_t n_made, Answer answer);
+  // A step that could have waited, once all answers had come: so long it was held back for them,
+  // and the longest needed n_made tokens of its draft. A wait that ended without an answer is none:
+  // then the draft works beside the target, and long chains pay.
+  void observe_wait(Duration waited, std::uint32_t n_made);
 
   // The best number for n_sequences in one step, at least 1 and at most `cap`; in one round of
   // eight another one, because what a token costs is only learnt from different numbers.
@@ -58,8 +54,6 @@ class DraftBudget {
   std::array<Outcomes, kMaxDraftTokens> outcomes_{};
   Line waits_;
   std::uint32_t n_rounds_ = 0;
-  std::uint32_t n_missing_ = 0;       // waits in vain in a row
-  double ceiling_ = kMaxDraftTokens;  // tokens that come before a wait ends
 };
 
 }  // namespace foretoken

@@ -9,7 +9,6 @@ namespace foretoken {
 namespace {
 
 constexpr std::uint32_t kMost = 16;
-using Answer = DraftBudget::Answer;
 
 Duration from_ms(double ms) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(ms));
@@ -20,8 +19,7 @@ Duration from_ms(double ms) {
 struct Pair {
   double fixed_ms = 0, token_ms = 0, acceptance = 0;
   std::uint32_t cap = kMost;
-  double longest_ms = 1e9;  // of a wait
-  double noise = 0.1;       // standard deviation of a wait, of it
+  double noise = 0.1;  // standard deviation of a wait, of it
   StepCost cost;
   DraftBudget budget;
   std::mt19937 draws{5};
@@ -49,8 +47,7 @@ struct Pair {
       const std::uint32_t n = budget.best(1, cap, cost);
       const double wait_ms =
           (fixed_ms + token_ms * n) * std::max(0.2, std::normal_distribution(1.0, noise)(draws));
-      budget.observe_wait(from_ms(std::min(wait_ms, longest_ms)), n,
-                          wait_ms > longest_ms ? Answer::kMissing : Answer::kCame);
+      budget.observe_wait(from_ms(wait_ms), n);
       for (std::uint32_t depth = 0; depth < n; ++depth) {
         const bool stood = std::bernoulli_distribution(acceptance)(draws);
         budget.observe_token(depth, stood);
@@ -89,15 +86,6 @@ TEST(DraftBudget, FindsTheBestNumberForADraftThatIsWaitedFor) {
           pair.run(600);
           EXPECT_GE(pair.share_of_best(), 0.94);
         }
-}
-
-// A wait has an end, and what had not come by then would have taken longer.
-TEST(DraftBudget, AsksForLessOfADraftWhoseAnswersAreMissing) {
-  Pair pair(0, 3, 0.6);
-  pair.longest_ms = 9;
-  EXPECT_EQ(pair.budget.best(1, kMost, pair.cost), kMost);
-  pair.run(600);
-  EXPECT_GE(pair.share_of_best(), 0.94);
 }
 
 TEST(DraftBudget, FollowsADraftThatGetsBetter) {
