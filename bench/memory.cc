@@ -22,7 +22,7 @@ constexpr std::size_t kContext = 64;     // tokens of a look-up
 constexpr std::size_t kGuesses = 16;     // scored, at most
 constexpr TenantSalt kTenant = 1;
 
-// As targets tell them: many at a time, a few tokens of each in turn.
+// As they come from targets: many at a time, a few tokens of each in turn.
 void fill(TenantMemories& memories, const std::vector<const std::vector<TokenId>*>& documents) {
   struct Open {
     TenantMemories::Document document;

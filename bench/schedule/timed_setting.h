@@ -1,4 +1,4 @@
-// What a timed model is told: how long its passes take, how often its guesses stand, how far away
+// The settings of a timed model: how long its passes take, how often its guesses stand, how far away
 // it is. The command writes it as one word of its child's command line, the child reads it. Pure.
 #pragma once
 

@@ -43,6 +43,11 @@ struct Ignored {};  // of a dead lease, or a record older than one applied: drop
 
 using DraftOutcome = std::variant<Applied, Ignored, wire::Need, wire::DraftBusy>;
 
+// Answers to an ATTACH that is not taken: its tokens are not those of its fingerprint, or there is
+// no room.
+wire::Need mismatch_of(const wire::Attach& attach);
+wire::DraftBusy busy_with(const wire::Attach& attach, Duration retry_after);
+
 // A chain ready to be sent, complete or as far as it was when the next record overtook it (then the
 // epoch is that of the record before, and an answer to the later one follows), or longer than it
 // was when that epoch was answered. May be empty: there is nothing to say beyond the draft's

@@ -33,6 +33,18 @@ DraftOutcome DraftEngine::attach(const TargetKey& from, wire::Attach attach, Tim
   return attach_anew(from, attach, now);
 }
 
+wire::Need mismatch_of(const wire::Attach& attach) {
+  return {.seq = attach.seq,
+          .lease = attach.lease,
+          .known = 0,
+          .prefix = attach.root,
+          .reason = NeedReason::kMismatch};
+}
+
+wire::DraftBusy busy_with(const wire::Attach& attach, Duration retry_after) {
+  return {.seq = attach.seq, .lease = attach.lease, .retry_after_us = short_micros(retry_after)};
+}
+
 DraftOutcome DraftEngine::attach_anew(const TargetKey& from, wire::Attach& attach, TimePoint now) {
   const bool is_sound = !attach.tokens.empty() && attach.n_prompt > 0 &&
                         attach.n_prompt <= attach.tokens.size() &&
@@ -47,19 +59,13 @@ DraftOutcome DraftEngine::attach_anew(const TargetKey& from, wire::Attach& attac
   }
   if (prefix_hash_extend(attach.root, attach.tokens) != attach.prefix) {
     ++totals_.n_needs;
-    return wire::Need{.seq = attach.seq,
-                      .lease = attach.lease,
-                      .known = 0,
-                      .prefix = attach.root,
-                      .reason = NeedReason::kMismatch};
+    return mismatch_of(attach);
   }
   if (sequences_.size() >= static_cast<std::size_t>(options_.max_sequences)) {
     expire(now);
     if (sequences_.size() >= static_cast<std::size_t>(options_.max_sequences)) {
       ++totals_.n_busy;
-      return wire::DraftBusy{.seq = attach.seq,
-                             .lease = attach.lease,
-                             .retry_after_us = short_micros(options_.retry_after)};
+      return busy_with(attach, options_.retry_after);
     }
   }
   const DraftKey key{from, attach.seq};

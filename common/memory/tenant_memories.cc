@@ -119,8 +119,8 @@ bool TenantMemories::make_room(std::uint64_t n_places) {
   return true;
 }
 
-// To twice as many places. Where they are not to be had the tenant overwrites its own text. It has
-// an open document, so it is not forgotten itself.
+// Doubles a tenant's places. If there is no room for that, the tenant's new text overwrites its old
+// one. It has an open document, so make_room() does not drop it.
 void TenantMemories::grow(Tenant& tenant) {
   const std::uint64_t n_now = tenant.memory.n_places();
   const std::uint64_t n_wanted = std::min(2 * n_now, most_places_);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <unordered_map>
 
 namespace foretoken {
 namespace {
@@ -12,13 +11,14 @@ struct Majority {
   std::size_t n = 0;
 };
 
+// Counts what is left of each place's token; a few dozen places are compared sooner than hashed.
 Majority majority_of(const std::vector<TokenId>& next) {
-  std::unordered_map<TokenId, std::size_t> n_of;
-  for (const TokenId token : next)
-    if (token >= 0) ++n_of[token];
   Majority most;
-  for (const TokenId token : next)
-    if (token >= 0 && n_of[token] > most.n) most = {token, n_of[token]};
+  for (auto at = next.begin(); static_cast<std::size_t>(next.end() - at) > most.n; ++at) {
+    if (*at < 0) continue;
+    const auto n = static_cast<std::size_t>(std::count(at, next.end(), *at));
+    if (n > most.n) most = {*at, n};
+  }
   return most;
 }
 

@@ -9,7 +9,7 @@ namespace foretoken::cli {
 // A text in gnuplot's single quotes, in which nothing but the quote has a meaning.
 std::string gnuplot_text(std::string_view text);
 std::string gnuplot_number(double value);
-// The colour of a curve, in quotes. Told apart by people who see few colours too.
+// The colour of a curve, in quotes. People who see few colours can distinguish them too.
 std::string gnuplot_colour(std::size_t curve);
 
 // Returns the exit code; what went wrong is said on standard error.

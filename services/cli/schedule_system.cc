@@ -101,7 +101,7 @@ ScheduleSystem::ScheduleSystem(const ScheduleConditions& conditions, const Confi
   const std::string lock = is_shared ? (folder_.path() / "cores").string() : "";
   supervisor_.emplace(SupervisorOptions{.runtime_folder = folder_.path(),
                                         .log_folder = folder_.path() / "log",
-                                        .watchdog = 0ms,  // nobody would read the pings
+                                        .watchdog = 0ms,  // its messages have no reader here
                                         .stop_timeout = kStopTime},
                       specs_of(conditions, lock, shared));
   const StartReport report = supervisor_->start(

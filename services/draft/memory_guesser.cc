@@ -6,6 +6,7 @@
 
 #include "common/base/log.h"
 #include "common/base/micros.h"
+#include "common/spec/majority_walk.h"
 #include "common/spec/prefix_hash.h"
 
 namespace foretoken {
@@ -19,13 +20,6 @@ constexpr TenantSalt kFirstOwn = 4;
 // 1 us to 10 ms.
 constexpr std::array kLookupBounds{1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4,
                                    2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2};
-
-// Before the target has learnt what guesses are worth: the share of the places, and less after a
-// short match, as with n-grams.
-std::uint8_t confidence_of(float share, std::uint32_t match) {
-  const double length = match;
-  return static_cast<std::uint8_t>(std::min(240.0, 255.0 * share * length / (length + 1.5)));
-}
 
 bool is_of_this_sharing(TenantSalt salt, MemorySharing sharing) {
   if (sharing == MemorySharing::kAll) return salt == kAllTenants;
@@ -127,18 +121,12 @@ DraftOutcome MemoryGuesser::attach_anew(const SequenceKey& key,
   }
   if (prefix_hash_extend(attach.root, attach.tokens) != attach.prefix) {
     ++totals_.n_needs;
-    return wire::Need{.seq = attach.seq,
-                      .lease = attach.lease,
-                      .known = 0,
-                      .prefix = attach.root,
-                      .reason = NeedReason::kMismatch};
+    return mismatch_of(attach);
   }
   if (is_full()) expire(now);
   if (is_full()) {
     ++totals_.n_busy;
-    return wire::DraftBusy{.seq = attach.seq,
-                           .lease = attach.lease,
-                           .retry_after_us = short_micros(options_.retry_after)};
+    return busy_with(attach, options_.retry_after);
   }
   Followed& sequence = sequences_[key];
   sequence.lease = attach.lease;
@@ -363,7 +351,7 @@ wire::ProposalRecord MemoryGuesser::proposal_of(const SequenceKey& key,
   if (found_.tokens.size() > found_.n_chain) record.parents = found_.parents;
   record.confidence.reserve(found_.shares.size());
   for (const float share : found_.shares)
-    record.confidence.push_back(confidence_of(share, found_.match));
+    record.confidence.push_back(lookup_confidence(found_.match, share));
   return record;
 }
 

@@ -82,7 +82,8 @@ AttachmentAction Attachment::answered(Epoch epoch, TimePoint now) {
   if (const auto asked = asked_at(epoch); asked && now >= *asked) {
     const Duration took = now - *asked;
     answer_ewma_ = answer_ewma_ == Duration{0} ? took : (answer_ewma_ * 7 + took) / 8;
-    asks_[epoch.value % kRememberedAsks] = {};  // what a draft adds later says nothing of its pace
+    asks_[epoch.value % kRememberedAsks] =
+        {};  // what a draft adds without a question is not its pace
   }
   state_ = AttachmentState::kActive;
   last_answered_ = std::max(last_answered_, std::min(epoch, last_asked_));

@@ -29,7 +29,7 @@ class DraftedSequence {
   enum class AskFor : std::uint8_t { kGuesses, kNothing };
   wire::ProposeRecord propose(Lease lease, AskFor what);
 
-  // The end, with what no PROPOSE has told.
+  // The end, with the tokens that were in no PROPOSE.
   wire::CloseSequence close(Lease lease) const;
 
   // The draft has so many tokens, and they are these.

@@ -1,33 +1,17 @@
 // foretoken-target: runs the target model, judges proposals, owns the committed sequences.
 #include "common/runtime/service_main.h"
-#include "common/spec/prediction_proposer.h"
 #include "services/served_model/served_model.h"
+#include "services/target/serve_target.h"
 #include "services/target/setup.h"
-#include "services/target/target_service.h"
 
 int main(int argc, char** argv) {
   using namespace foretoken;
   return service_main(
       {"target", argc, argv, "Runs the target model and judges what drafts propose.", true},
       [](const Config& config, Runtime& runtime) {
-        (void)link_choice(
-            config.target);  // what cannot be is said before ranks or a model are there
+        (void)link_choice(config.target);  // refused before ranks or a model are there
         return serve_model(target_plan(config), runtime, [&](const ServedModel& served) {
-          const Model& model = served.model;
-          wire::Speaker speaker = runtime.speaker();
-          DraftProposer drafts(draft_pool_options(config, model, served.vocabulary), speaker);
-          DraftProposer memories(memory_pool_options(config, model, served.vocabulary), speaker);
-          NgramProposer ngram(ngram_config(config.speculation));
-          PredictionProposer prediction;
-          const TargetEngineOptions options =
-              target_engine_options(config, model, served.free_bytes, served.vocabulary);
-          TargetEngine engine(served.model, served.backend,
-                              {{&drafts, &memories, &ngram, &prediction}, &drafts}, options);
-          TargetService service(target_service_options(config),
-                                target_hello(config, runtime.name(), model, served.backend,
-                                             served.vocabulary, options),
-                                engine, {drafts, &memories}, speaker, runtime.metrics());
-          return served.run(service, engine);
+          return serve_target(config, runtime, served);
         });
       });
 }

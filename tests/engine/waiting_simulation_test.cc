@@ -424,7 +424,7 @@ TEST(Waiting, IsNotSlowerThanPlainWhereCoresAreShared) {
 
 // Found out once, asking costs next to nothing where it does not pay. Of 64 sequences each row
 // costs a hundredth of a step, and what a draft that is often right gains is a few percent: there
-// the two ways are told apart less well.
+// the two ways differ less than the noise.
 TEST(Waiting, IsNotSlowerThanPlainOnceItKnows) {
   for (const bool shares_cores : {false, true})
     for (const std::uint32_t n_sequences : {1u, 4u, 16u, 64u})

@@ -1,4 +1,4 @@
-// The timed stand-in for a model, and what it is told.
+// The timed model and its settings.
 #include "bench/timed/timed_model.h"
 
 #include <gtest/gtest.h>

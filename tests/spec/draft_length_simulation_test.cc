@@ -59,7 +59,7 @@ class World {
       }
       committed += accepted + 1;
       // The token that a step adds of its own is what would have come anyway: where all that was
-      // verified stood, or nothing was, it tells about the next proposal.
+      // verified stood, or nothing was, it is evidence of the next proposal.
       const bool next_stood = stood && std::bernoulli_distribution(texts_[i].truth)(random_);
       std::vector<ScoredToken> scored;
       for (std::uint32_t d = 0; d <= accepted && d < cap_; ++d)
@@ -152,7 +152,7 @@ TEST(DraftLengthSimulation, AMixedBatchGainsFromALengthPerSequence) {
   EXPECT_GE(gain, 0.95 * per_sequence);
 }
 
-// All claim the same: only what became of its own tokens tells a sequence from the others.
+// All claim the same: a sequence differs from the others in what became of its own tokens alone.
 TEST(DraftLengthSimulation, SequencesOfOneClassAreToldApart) {
   const double plain = 32 / roofline(32);
   const double best = 16 * (expected_tokens(0.9, 10) + 1) / roofline(16 * 12) / plain;

@@ -25,7 +25,7 @@ std::vector<ScoredToken> scored(std::span<const PathToken> path, std::size_t n_a
   return all;
 }
 
-SequenceOdds none;  // told of outcomes, never asked
+SequenceOdds none;  // takes outcomes in, and is not read
 
 // Often enough to be believed.
 void observe_often(DraftLength& length, std::uint32_t n_rows, Duration took) {
@@ -175,7 +175,7 @@ TEST(DraftLength, NoChoiceOfLengthsHasMoreGoodput) {
   }
 }
 
-// Steps of three sequences whose first proposal is always right, where the controller was told that
+// Steps of three sequences whose first proposal is always right, where the controller has seen that
 // rows are dear. How many tried something while off.
 std::uint32_t count_trials(DraftLength& length, int n_steps, int us_per_row) {
   const auto path = chain(4, 200);
