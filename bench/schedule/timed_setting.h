@@ -1,5 +1,6 @@
-// The settings of a timed model: how long its passes take, how often its guesses stand, how far away
-// it is. The command writes it as one word of its child's command line, the child reads it. Pure.
+// The settings of a timed model: how long its passes take, how often its guesses stand, how far
+// away it is. The command writes it as one word of its child's command line, the child reads it.
+// Pure.
 #pragma once
 
 #include <cstdint>
