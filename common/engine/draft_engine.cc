@@ -56,12 +56,12 @@ DraftEngine::~DraftEngine() = default;
 std::uint32_t DraftEngine::chain_limit(const LeasedSequence& sequence) const {
   if (sequence.owes_answer || sequence.budget == 0) return sequence.budget;
   return std::max(sequence.budget,
-                  std::min(sequence.budget + options_.run_ahead, options_.max_ahead));
+                  std::min(sequence.budget + sequence.run_ahead, options_.max_ahead));
 }
 
 // What it guesses now was not asked for: everything else comes first.
 bool DraftEngine::is_ahead(const LeasedSequence& sequence) const {
-  return !sequence.owes_answer && sequence.budget > 0 && options_.run_ahead > 0;
+  return !sequence.owes_answer && sequence.budget > 0 && sequence.run_ahead > 0;
 }
 
 bool DraftEngine::can_grow(const LeasedSequence& sequence) const {
@@ -97,10 +97,8 @@ const DraftOutput& DraftEngine::step(TimePoint now) {
   output_.n_rows = output_.n_steps = output_.n_drafted = 0;
   expire(now);
   if (emit_overtaken()) return output_;  // these have waited a whole round
-  if (options_.run_ahead > 0) {
-    emit_ready();  // a chain that went on may hold the answer already
-    if (!output_.proposals.empty()) return output_;
-  }
+  emit_held();
+  if (!output_.proposals.empty()) return output_;
   fill_step(now);
   if (step_.n_slices() > 0) {
     step_.run();
@@ -332,22 +330,30 @@ bool DraftEngine::emit_overtaken() {
   return !output_.proposals.empty();
 }
 
-void DraftEngine::emit_ready() {
-  for (const auto& [key, sequence] : sequences_) {
-    LeasedSequence& a = *sequence;
-    if (!a.owes_answer || can_grow(a)) continue;
-    emit(a, a.epoch, a.asked);
-    a.owes_answer = false;
-  }
+// A chain that went on may hold the answer already.
+void DraftEngine::emit_held() {
+  for (const auto& [key, sequence] : sequences_)
+    if (sequence->run_ahead > 0) emit_if_ready(*sequence);
 }
 
-// No wait depends on these: a target finds them when its own tokens have come so far.
+void DraftEngine::emit_ready() {
+  for (const auto& [key, sequence] : sequences_) emit_if_ready(*sequence);
+}
+
+void DraftEngine::emit_if_ready(LeasedSequence& sequence) {
+  if (!sequence.owes_answer || can_grow(sequence)) return;
+  sequence.owes_answer = false;
+  emit(sequence, sequence.epoch, sequence.asked);
+}
+
+// Each token as it is made: of an answer before it is complete, and beyond it.
 void DraftEngine::emit_ahead() {
   for (const auto& [key, sequence] : sequences_)
-    if (is_ahead(*sequence) && sequence->has_guessed) emit(*sequence, sequence->epoch, TimePoint{});
+    if (sequence->run_ahead > 0 && sequence->budget > 0 && sequence->has_guessed)
+      emit(*sequence, sequence->epoch, TimePoint{}, sequence->owes_answer);
 }
 
-void DraftEngine::emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked) {
+void DraftEngine::emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked, bool is_partial) {
   const auto chain = sequence.chain();
   sequence.has_guessed = false;
   output_.proposals.push_back({.to = sequence.key.target,
@@ -358,7 +364,8 @@ void DraftEngine::emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked) {
                                           .prefix = sequence.prefix,
                                           .tokens = {chain.begin(), chain.end()},
                                           .confidence = sequence.confidences,
-                                          .known = sequence.known},
+                                          .known = sequence.known,
+                                          .is_partial = is_partial},
                                .asked = asked});
 }
 

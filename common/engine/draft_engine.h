@@ -103,6 +103,9 @@ class DraftEngine {
   void detach(const TargetKey& from, const wire::CloseSequence& close);
   // Forgets everything of a target that is gone, or of its former incarnations.
   void detach_all(WorkerId target, Incarnation except = {});
+  // How far chains of a target's sequences go on beyond what it asks for, from now on; then their
+  // tokens are sent as they are made. Else as the options say.
+  void set_run_ahead(const TargetKey& target, std::uint32_t n_tokens);
   // Renews the leases of a target that has sent something.
   void renew(const TargetKey& target, TimePoint now);
 
@@ -158,9 +161,11 @@ class DraftEngine {
   void extend(LeasedSequence& sequence, std::size_t slice);
   std::uint32_t append_choices(LeasedSequence& sequence, std::size_t slice, std::uint32_t n_fed);
   bool emit_overtaken();
+  void emit_held();
   void emit_ready();
+  void emit_if_ready(LeasedSequence& sequence);
   void emit_ahead();
-  void emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked);
+  void emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked, bool is_partial = false);
 
   DraftEngineOptions options_;
   std::vector<TokenId> eos_ids_;
@@ -170,7 +175,8 @@ class DraftEngine {
   KvCache kv_;
   Step step_;
   LeasedSequences sequences_;
-  std::uint64_t n_opened_ = 0;  // names sequences in kv_
+  std::map<TargetKey, std::uint32_t> run_ahead_;  // where it is not as in the options
+  std::uint64_t n_opened_ = 0;                    // names sequences in kv_
   std::uint64_t n_turns_ = 0;
   std::vector<LeasedSequence*> in_step_;  // beside the step's slices
   std::vector<LeasedSequence*> order_;

@@ -75,6 +75,8 @@ DraftOutcome DraftEngine::attach_anew(const TargetKey& from, wire::Attach& attac
   sequence->cache_name = SeqId{++n_opened_};
   sequence->turn = ++n_turns_;
   sequence->renewed = now;
+  const auto ahead = run_ahead_.find(from);
+  sequence->run_ahead = ahead == run_ahead_.end() ? options_.run_ahead : ahead->second;
   sequence->budget = std::min(attach.budget, options_.max_ahead);
   sequence->owes_answer = attach.budget > 0;
   sequence->asked = now;
@@ -195,12 +197,22 @@ void DraftEngine::detach(const TargetKey& from, const wire::CloseSequence& close
 }
 
 void DraftEngine::detach_all(WorkerId target, Incarnation except) {
+  std::erase_if(run_ahead_, [&](const auto& known) {
+    return known.first.target == target && known.first.incarnation != except;
+  });
   for (auto at = sequences_.lower_bound({.target = {.target = target}});
        at != sequences_.end() && at->first.target.target == target;) {
     const auto next = std::next(at);
     if (at->first.target.incarnation != except) forget(at);
     at = next;
   }
+}
+
+void DraftEngine::set_run_ahead(const TargetKey& target, std::uint32_t n_tokens) {
+  run_ahead_[target] = n_tokens;
+  for (auto at = sequences_.lower_bound({.target = target});
+       at != sequences_.end() && at->first.target == target; ++at)
+    at->second->run_ahead = n_tokens;
 }
 
 // Of a draft that was stopped the leases may have run out meanwhile: these stay ended.

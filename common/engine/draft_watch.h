@@ -24,7 +24,14 @@ struct DraftOutlook {
   DraftReadiness readiness = DraftReadiness::kDetached;
   // The last ask with a budget has no answer yet; an empty answer is one.
   bool is_under_way = false;
-  Duration arrives_in{};  // when the answer is expected, from now
+  // When its first token is expected, from now, of one that begins anew; or the whole answer, of a
+  // draft that sends no token before the last.
+  Duration arrives_in{};
+  std::uint32_t n_unseen = 0;  // tokens the target chose since that chain began: it may be void
+  Duration per_token{};  // between tokens that are sent as they are made; 0: they come at once
+  Duration next_in{};    // if not at once: the next token of a chain that goes on
+
+  bool is_stream() const { return per_token > Duration::zero(); }
 };
 
 class DraftWatch {

@@ -60,6 +60,7 @@ struct DraftEngine::LeasedSequence {
   PrefixHash prefix = 0;                  // of those
   std::vector<std::uint8_t> confidences;  // [n_chain()]
   std::uint32_t budget = 0;               // chain length wanted
+  std::uint32_t run_ahead = 0;            // beyond it, once it has answered
   bool owes_answer = false;
   bool has_guessed = false;        // since it last answered
   TimePoint asked{};               // when the record came that it owes the answer to

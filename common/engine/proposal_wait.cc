@@ -9,26 +9,44 @@ constexpr Duration kArrivalJitter = std::chrono::microseconds(100);
 constexpr Duration kShortestTrial = std::chrono::milliseconds(1);
 constexpr std::uint32_t kStepsBetweenTrials = 32;
 
+bool is_whole(const Expected& expected) { return expected.per_token == Duration::zero(); }
+
 }  // namespace
 
-Duration ProposalWait::begin(std::vector<Expected> owed, std::uint32_t n_running, TimePoint now) {
+WaitFor ProposalWait::begin(std::vector<Expected> owed, std::uint32_t n_running, TimePoint now) {
   if (owed.empty()) return {};
-  is_judged_ = true;
-  for (Expected& answer : owed) answer.arrives_in = expected_arrival(answer.arrives_in);
+  is_judged_ = std::any_of(owed.begin(), owed.end(), is_whole);
+  for (Expected& each : owed)
+    if (is_whole(each)) each.arrives_in = expected_arrival(each.arrives_in);
   const Duration one_step = step(n_running);
   const Duration most = limit(n_running);
-  // wait() compares the tokens won with those that the time would yield, and its limit is half of
-  // what it takes for a step. Where draft and target share their cores a step and a half may pay;
-  // beyond that a draft as slow as its target would cost more than it brings.
-  const Duration worth = length_.wait(owed, 3 * one_step, most);
+  // Where draft and target share their cores a step and a half may pay; beyond that a draft as slow
+  // as its target would cost more than it brings.
+  const Duration longest =
+      one_step > Duration::zero() ? std::min(most, 3 * one_step / 2) : Duration::zero();
+  WaitFor best = best_wait(
+      owed,
+      {.n_running = n_running, .tokens_per_second = length_.tokens_per_second(), .limit = longest},
+      outcomes_, length_.step_cost());
   // A chain that goes on is there at once, one that begins anew takes a while: an answer that is
   // worth its usual time is given twice that, and a step at least. It ends the wait by itself.
   const Duration patience = std::min(most, std::max(one_step, kShortestTrial));
-  if (worth > Duration::zero()) return begin_at_most(std::clamp(2 * worth, patience, most), now);
-  if (trials_left_ == 0 || length_.is_off()) return {};
+  if (best.wait == Duration::zero()) return is_judged_ ? try_or_not(owed, patience, now) : best;
+  const Duration least = is_judged_ ? patience : std::min(best.wait, most);
+  best.wait = begin_at_most(std::clamp(2 * best.wait, least, most), now);
+  return best;
+}
+
+// Nothing seems worth a wait: now and then one shows whether that is so.
+WaitFor ProposalWait::try_or_not(std::span<const Expected> owed, Duration patience, TimePoint now) {
+  WaitFor trial;
+  if (trials_left_ == 0 || length_.is_off()) return trial;
   --trials_left_;
   is_trial_ = true;
-  return begin_at_most(patience, now);
+  trial.wait = begin_at_most(patience, now);
+  for (const Expected& each : owed)
+    trial.n_tokens.push_back(is_whole(each) ? each.n_in_all : each.n_at_hand);
+  return trial;
 }
 
 Duration ProposalWait::begin_longest(std::uint32_t n_running, TimePoint now) {

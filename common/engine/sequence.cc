@@ -29,7 +29,6 @@ Sequence::Sequence(OpenRequest request, SequenceSetup setup, TimePoint now)
   stats.n_prompt = n_prompt;
   stats.draft_len = draft_len;
   stats.opened = now;
-  accepted_ewma = 0.6f * static_cast<float>(draft_len);
   for (const TokenId token : request.resume) {
     if (finish.reason()) break;  // the engine refuses what follows an end
     commit(token);

@@ -76,8 +76,8 @@ struct Sequence {
   bool lacked_room = false;      // rows or blocks cut them to nothing
   std::uint32_t n_verified = 0;  // of the last round
   std::uint32_t n_accepted = 0;
-  // Fading average over rounds with proposals of a draft; begins hopeful.
-  float accepted_ewma = 0;
+  std::uint32_t n_asked = 0;    // of its draft, after the last round
+  std::uint32_t n_awaited = 0;  // tokens of its draft's chain that the coming step is held back for
   SequenceOdds odds;
   SequenceStats stats;
 };

@@ -20,7 +20,7 @@ void TargetEngine::ask_all(TimePoint now) {
 
 void TargetEngine::ask_kinds(ProposerSet kinds, TimePoint now) {
   for (auto& asks : asks_) asks.clear();
-  for (const Sequence* sequence : running_) {
+  for (Sequence* sequence : running_) {
     if (!sequence->is_decoding) continue;
     if (sequence->last_pass != totals_.n_steps)
       continue;  // it was asked for, and has not moved since
@@ -39,19 +39,20 @@ void TargetEngine::ask_kinds(ProposerSet kinds, TimePoint now) {
     if (!asks_[kind].empty()) proposer_of(static_cast<ProposerKind>(kind))->ask(asks_[kind]);
 }
 
-void TargetEngine::ask_draft(const Sequence& sequence, TimePoint now) {
+void TargetEngine::ask_draft(Sequence& sequence, TimePoint now) {
   const DraftOutlook draft = outlook(sequence, now);
-  const std::uint32_t budget = draft_budget_of(sequence, draft);
-  add_ask(ProposerKind::kDraft, sequence, budget);
-  if (draft.readiness == DraftReadiness::kReady)
-    n_to_make_ = std::max(n_to_make_, budget - n_drafted_ahead(sequence, budget));
+  sequence.n_asked = draft_budget_of(sequence, draft);
+  add_ask(ProposerKind::kDraft, sequence, sequence.n_asked);
+  if (draft.readiness == DraftReadiness::kReady && !draft.is_stream())
+    n_to_make_ = std::max(n_to_make_, sequence.n_asked - n_drafted_ahead(sequence));
 }
 
 // What is at hand and as good as sure spares the cores of a draft, which only stays current then.
 std::uint32_t TargetEngine::draft_budget_of(const Sequence& sequence,
                                             const DraftOutlook& draft) const {
   std::uint32_t budget = budget_of(sequence);
-  if (sequence.length == LengthMode::kAdaptive)
+  // One that sends each token as it is made is not waited for longer because it makes more.
+  if (sequence.length == LengthMode::kAdaptive && !draft.is_stream())
     budget = budget_.best(static_cast<std::uint32_t>(running_.size()), budget, length_.step_cost());
   if (sequence.proposers.size() < 2 || draft.readiness != DraftReadiness::kReady ||
       draft.is_under_way)
@@ -61,14 +62,16 @@ std::uint32_t TargetEngine::draft_budget_of(const Sequence& sequence,
 }
 
 // Of a chain of which all that was verified stood the rest may be there still.
-std::uint32_t TargetEngine::n_drafted_ahead(const Sequence& sequence, std::uint32_t most) const {
+std::uint32_t TargetEngine::n_drafted_ahead(const Sequence& sequence) const {
   if (sequence.n_accepted < sequence.path.size()) return 0;
-  std::uint32_t n = 0;
-  for (const PathToken& token : best_path(sequence, most)) {
-    if (!token.sources.contains(ProposerKind::kDraft)) break;
-    ++n;
-  }
-  return n;
+  return n_drafted(best_path(sequence, sequence.n_asked));
+}
+
+std::uint32_t TargetEngine::n_drafted(std::span<const PathToken> path) {
+  const auto end = std::find_if_not(path.begin(), path.end(), [](const PathToken& token) {
+    return token.sources.contains(ProposerKind::kDraft);
+  });
+  return static_cast<std::uint32_t>(end - path.begin());
 }
 
 std::uint32_t TargetEngine::most_asked(const Sequence& sequence) const {
@@ -92,6 +95,7 @@ void TargetEngine::add_ask(ProposerKind kind, const Sequence& sequence, std::uin
        .budget = budget,
        .n_verified = count(path),
        .n_accepted = count(path.first(std::min<std::size_t>(path.size(), sequence.n_accepted))),
+       .n_at_hand = kind == ProposerKind::kDraft ? n_drafted(best_path(sequence, budget)) : 0,
        .step = last_took_});
 }
 

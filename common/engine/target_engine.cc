@@ -1,6 +1,7 @@
 #include "common/engine/target_engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,12 +24,6 @@ TokenLogprobs logprobs_of(const Choice& choice, std::span<const TopLogprob> like
     logprobs.top_logprobs.push_back(top.logprob);
   }
   return logprobs;
-}
-
-// Tokens of a path that this source says.
-std::uint32_t n_said_by(ProposerKind kind, std::span<const PathToken> path) {
-  return static_cast<std::uint32_t>(std::count_if(
-      path.begin(), path.end(), [&](const PathToken& t) { return t.sources.contains(kind); }));
 }
 
 Error no_token_may_follow(const Sequence& sequence) {
@@ -97,7 +92,8 @@ TargetEngine::TargetEngine(Model& model,
       step_(model, backend, kv_, options_.n_valid_ids),
       store_(n_ids()),
       length_(options_.draft_length),
-      wait_(length_, options_.wait_limit),
+      budget_(outcomes_),
+      wait_(length_, outcomes_, options_.wait_limit),
       prefill_(equal_attention_context(model.config())) {
   for (Proposer* proposer : proposers.each) {
     Proposer*& place = proposers_[static_cast<std::size_t>(proposer->kind())];
@@ -150,35 +146,60 @@ Duration TargetEngine::wait_hint(TimePoint now) {
 }
 
 Duration TargetEngine::longest_wait(TimePoint now) {
-  if (is_prefilling_ || proposer_of(ProposerKind::kDraft) == nullptr) return {};
+  for (Sequence* sequence : running_) sequence->n_awaited = 0;
+  Proposer* proposer = proposer_of(ProposerKind::kDraft);
+  if (is_prefilling_ || proposer == nullptr) return {};
+  proposer->collect(now, store_);
   const auto n_running = static_cast<std::uint32_t>(running_.size());
   std::vector<Expected> expected;
-  for (const Sequence* sequence : running_) {
+  std::vector<Sequence*> whose;
+  bool is_any_fixed = false;
+  for (Sequence* sequence : running_) {
     const auto draft = owed(*sequence, now);
-    if (!draft) continue;
-    if (sequence->length == LengthMode::kFixed) return wait_.begin_longest(n_running, now);
-    if (gate_.is_probing()) continue;
-    // Beside what would stand without it.
-    const double at_hand =
-        length_.worth(best_path(*sequence, budget_of(*sequence)), sequence->odds.factor());
-    expected.push_back(
-        {.arrives_in = draft->arrives_in,
-         .n_tokens = token_value(*sequence) * std::max(0.0, sequence->accepted_ewma - at_hand)});
+    const bool is_fixed = sequence->length == LengthMode::kFixed;
+    if (!draft || (!is_fixed && gate_.is_probing())) continue;
+    is_any_fixed = is_any_fixed || is_fixed;
+    sequence->n_awaited = budget_of(*sequence);
+    expected.push_back(expected_of(*sequence, *draft));
+    whose.push_back(sequence);
   }
-  return wait_.begin(std::move(expected), n_running, now);
+  if (is_any_fixed) return wait_.begin_longest(n_running, now);
+  const WaitFor best = wait_.begin(std::move(expected), n_running, now);
+  for (std::size_t k = 0; k < best.n_tokens.size(); ++k) whose[k]->n_awaited = best.n_tokens[k];
+  return best.wait;
 }
 
-bool TargetEngine::is_owed_adaptively(TimePoint now) const {
+Expected TargetEngine::expected_of(const Sequence& sequence, const DraftOutlook& draft) const {
+  const std::uint32_t wanted = budget_of(sequence);
+  const std::vector<PathToken> path = best_path(sequence, wanted);
+  const std::uint32_t n_at_hand = n_drafted(path);
+  return {.arrives_in = n_at_hand > 0 && draft.is_stream() ? draft.next_in : draft.arrives_in,
+          .per_token = draft.per_token,
+          .n_at_hand = n_at_hand,
+          .holds = std::pow(outcomes_.rate_at(0), draft.n_unseen),
+          .n_in_all = std::max(n_at_hand, draft.is_stream() ? wanted : sequence.n_asked),
+          .at_hand = length_.worth(path, sequence.odds.factor()),
+          .value = token_value(sequence),
+          .odds = sequence.odds.factor()};
+}
+
+// Those alone say what an answer takes: a stream is at its next token always.
+bool TargetEngine::is_whole_answer_owed(TimePoint now) const {
   return std::any_of(running_.begin(), running_.end(), [&](const Sequence* sequence) {
-    return sequence->length == LengthMode::kAdaptive && owed(*sequence, now).has_value();
+    if (sequence->length != LengthMode::kAdaptive) return false;
+    const auto draft = owed(*sequence, now);
+    return draft && !draft->is_stream();
   });
 }
 
 bool TargetEngine::proposals_complete(TimePoint now) {
   if (Proposer* draft = proposer_of(ProposerKind::kDraft)) draft->collect(now, store_);
   return std::none_of(running_.begin(), running_.end(), [&](const Sequence* sequence) {
-    const bool is_probed = gate_.is_probing() && is_gated(*sequence);
-    return !is_probed && owed(*sequence, now).has_value();
+    if (sequence->n_awaited == 0) return false;
+    const auto draft = owed(*sequence, now);
+    if (!draft) return false;
+    return !draft->is_stream() ||
+           n_drafted(best_path(*sequence, sequence->n_awaited)) < sequence->n_awaited;
   });
 }
 
@@ -193,7 +214,7 @@ void TargetEngine::verify(TimePoint now) {
   step_began_ = now;
   if (std::exchange(is_next_at_once_, false)) pause_cost_.observe(n_decoded_, now - step_ended_);
   collect(now);
-  const bool is_owed = is_owed_adaptively(now);
+  const bool is_owed = is_whole_answer_owed(now);
   const Duration waited = wait_.end(is_owed, now);
   if (!is_owed && !is_prefilling_ && !gate_.is_probing()) budget_.observe_wait(waited, n_to_make_);
   make_plan(now);
@@ -507,8 +528,6 @@ void TargetEngine::note_round(Sequence& sequence,
   if (sequence.n_verified > 0) {
     const std::uint32_t n_kept = std::min(n_accepted, n_delivered);
     output_.n_accepted += n_kept;
-    if (n_said_by(ProposerKind::kDraft, sequence.path) > 0)
-      sequence.accepted_ewma += (static_cast<float>(n_accepted) - sequence.accepted_ewma) / 8;
     sequence.stats.spec.record_round(sequence.path, n_kept);
     sequence.stats.record_length(sequence.n_verified, n_kept);
     totals_.spec.record_round(sequence.path, n_kept);
@@ -544,7 +563,7 @@ void TargetEngine::note_draft_tokens(std::span<const ScoredToken> scored) {
       was_drafted = true;
       stood = stood || scored[end].stood;
     }
-    if (was_drafted) budget_.observe_token(scored[begin].depth, stood);
+    if (was_drafted) outcomes_.observe(scored[begin].depth, stood);
   }
 }
 

@@ -121,7 +121,8 @@ class TargetEngine {
   Proposer* proposer_of(ProposerKind kind) const;
   DraftOutlook outlook(const Sequence& sequence, TimePoint now) const;
   std::optional<DraftOutlook> owed(const Sequence& sequence, TimePoint now) const;
-  bool is_owed_adaptively(TimePoint now) const;
+  Expected expected_of(const Sequence& sequence, const DraftOutlook& draft) const;
+  bool is_whole_answer_owed(TimePoint now) const;
 
   void collect(TimePoint now);
   void make_plan(TimePoint now);
@@ -162,9 +163,10 @@ class TargetEngine {
   void note_draft_tokens(std::span<const ScoredToken> scored);
   void ask_all(TimePoint now);
   void ask_kinds(ProposerSet kinds, TimePoint now);
-  void ask_draft(const Sequence& sequence, TimePoint now);
+  void ask_draft(Sequence& sequence, TimePoint now);
   std::uint32_t draft_budget_of(const Sequence& sequence, const DraftOutlook& draft) const;
-  std::uint32_t n_drafted_ahead(const Sequence& sequence, std::uint32_t most) const;
+  std::uint32_t n_drafted_ahead(const Sequence& sequence) const;
+  static std::uint32_t n_drafted(std::span<const PathToken> path);  // its first tokens
   std::uint32_t most_asked(const Sequence& sequence) const;
   std::uint32_t budget_of(const Sequence& sequence) const;
   void add_ask(ProposerKind kind, const Sequence& sequence, std::uint32_t budget);
@@ -182,6 +184,7 @@ class TargetEngine {
   Step step_;
   ProposalStore store_;
   DraftLength length_;
+  DraftOutcomes outcomes_;
   DraftBudget budget_;
   std::uint32_t n_to_make_ = 0;  // of the draft that has most to make for what was asked last
   ProposalWait wait_;

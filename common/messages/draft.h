@@ -107,6 +107,7 @@ struct ProposalRecord {
   std::vector<std::uint8_t> confidence;
   Position known = 0;
   std::uint32_t took_us = 0;
+  bool is_partial = false;
   bool operator==(const ProposalRecord&) const = default;
 
   template <class Self, class Visitor>
@@ -124,6 +125,8 @@ struct ProposalRecord {
     v(10, "took_us", m.took_us,
       "from the record it answers coming to the draft until this left; 0 = the sender does not say",
       2);
+    v(11, "is_partial", m.is_partial,
+      "more tokens of this answer follow; the record that has them all says false", 6);
   }
 };
 

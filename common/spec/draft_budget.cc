@@ -5,23 +5,13 @@
 namespace foretoken {
 namespace {
 
-constexpr double kOutcomeFade = 1 - 1.0 / 256;  // of outcomes, per outcome of the same depth
-constexpr double kWaitFade = 1 - 1.0 / 128;     // of waits, per wait
-constexpr double kFirstStands = 0.8;            // of a first token that nothing is known of
-constexpr double kDepthWeight = 4;              // outcomes that the depth before is worth
-constexpr std::uint32_t kFewRounds = 8;         // until these the request's limit is asked for
-constexpr std::uint32_t kAnotherEvery = 8;      // rounds
-constexpr double kNoSpread = 1e-6;              // of the square of the mean number of tokens
+constexpr double kWaitFade = 1 - 1.0 / 128;  // of waits, per wait
+constexpr std::uint32_t kFewRounds = 8;      // until these the request's limit is asked for
+constexpr std::uint32_t kAnotherEvery = 8;   // rounds
+constexpr double kNoSpread = 1e-6;           // of the square of the mean number of tokens
 constexpr double kDoubt = 0.5;  // standard error of what is assumed of a token's cost, of it
 
 }  // namespace
-
-void DraftBudget::observe_token(std::uint32_t depth, bool stood) {
-  if (depth >= outcomes_.size()) return;
-  Outcomes& known = outcomes_[depth];
-  known.n_tried = kOutcomeFade * known.n_tried + 1;
-  known.n_stood = kOutcomeFade * known.n_stood + (stood ? 1 : 0);
-}
 
 void DraftBudget::observe_wait(Duration waited, std::uint32_t n_made) {
   if (n_made == 0) return;
@@ -83,13 +73,10 @@ DraftBudget::Steps DraftBudget::steps_of(std::uint32_t n_sequences,
                                          std::uint32_t cap,
                                          const StepCost& cost) const {
   Steps steps{};
-  double tokens = 1, survival = 1, stands = kFirstStands;
+  ChainWorth chain;
   for (std::uint32_t n = 1; n <= cap; ++n) {
-    const Outcomes& known = outcomes_[n - 1];
-    stands = (known.n_stood + kDepthWeight * stands) / (known.n_tried + kDepthWeight);
-    survival *= stands;
-    tokens += survival;
-    steps[n - 1] = {tokens, cost.seconds(n_sequences * (n + 1))};
+    chain = outcomes_.extended(chain, n - 1);
+    steps[n - 1] = {1 + chain.tokens, cost.seconds(n_sequences * (n + 1))};
   }
   return steps;
 }

@@ -1,7 +1,7 @@
 // How many tokens a draft is asked for. While a target waits for an answer, each further token of
 // it costs a draft's step and stands less often than the one before, so the best number is where
-// the tokens of a round, by the time of a round, are most. Learns how often a draft's tokens stand
-// at each depth, and what a token costs in waiting: nothing, where answers are there before the
+// the tokens of a round, by the time of a round, are most. Learns what a token costs in waiting:
+// nothing, where answers are there before the
 // target wants them, and then there is no reason to ask for less than the request allows. Pure:
 // times come as arguments. One thread.
 #pragma once
@@ -11,14 +11,15 @@
 
 #include "common/base/clock.h"
 #include "common/base/sampling_params.h"
+#include "common/spec/draft_outcomes.h"
 #include "common/spec/step_cost.h"
 
 namespace foretoken {
 
 class DraftBudget {
  public:
-  // A token of a draft whose turn came in a round. depth 0 = the first of the round.
-  void observe_token(std::uint32_t depth, bool stood);
+  // Borrows `outcomes`, of the same drafts.
+  explicit DraftBudget(const DraftOutcomes& outcomes) : outcomes_(outcomes) {}
 
   // A step that could have waited, once all answers had come: so long it was held back for them,
   // and the longest needed n_made tokens of its draft. A wait that ended without an answer is none:
@@ -30,10 +31,6 @@ class DraftBudget {
   std::uint32_t best(std::uint32_t n_sequences, std::uint32_t cap, const StepCost& cost) const;
 
  private:
-  struct Outcomes {
-    double n_tried = 0;
-    double n_stood = 0;
-  };
   // Of waits over tokens made: fading sums for a straight line through them.
   struct Line {
     double weight = 0, n = 0, seconds = 0, nn = 0, n_seconds = 0, square_seconds = 0;
@@ -51,7 +48,7 @@ class DraftBudget {
   using Steps = std::array<Step, kMaxDraftTokens>;
   Steps steps_of(std::uint32_t n_sequences, std::uint32_t cap, const StepCost& cost) const;
 
-  std::array<Outcomes, kMaxDraftTokens> outcomes_{};
+  const DraftOutcomes& outcomes_;
   Line waits_;
   std::uint32_t n_rounds_ = 0;
 };

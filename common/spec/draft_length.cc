@@ -168,28 +168,6 @@ void DraftLength::observe_step(std::uint32_t n_rows, std::uint32_t n_committed, 
   waited_ = Duration::zero();
 }
 
-Duration DraftLength::wait(std::span<const Expected> expected,
-                           Duration step,
-                           Duration deadline) const {
-  const Duration limit = std::min(step / 2, deadline);
-  std::vector<Expected> arrivals;
-  for (const Expected& each : expected)
-    if (each.arrives_in <= limit) arrivals.push_back(each);
-  std::sort(arrivals.begin(), arrivals.end(),
-            [](const auto& a, const auto& b) { return a.arrives_in < b.arrives_in; });
-  Duration best_wait = Duration::zero();
-  double best_gain = 0;
-  double n_tokens = 0;
-  for (const Expected& each : arrivals) {
-    n_tokens += each.n_tokens;
-    const double gain = n_tokens - tokens_per_second_ * in_seconds(each.arrives_in);
-    if (gain <= best_gain) continue;
-    best_gain = gain;
-    best_wait = std::max(each.arrives_in, Duration::zero());
-  }
-  return best_wait;
-}
-
 double DraftLength::worth(std::span<const PathToken> path, double odds) const {
   double survival = 1, sum = 0;
   for (std::uint32_t k = 0; k < path.size(); ++k)

@@ -40,12 +40,6 @@ struct Candidate {
   double odds = 1;        // SequenceOdds::factor() of it
 };
 
-// A proposal that is on its way, of a draft that answers in time.
-struct Expected {
-  Duration arrives_in{};
-  double n_tokens = 0;  // expected accepted tokens it brings
-};
-
 class DraftLength {
  public:
   explicit DraftLength(const DraftLengthConfig& config) : config_(config) {}
@@ -69,10 +63,6 @@ class DraftLength {
   // what a step costs.
   void observe_wait(Duration waited) { waited_ += waited; }
 
-  // How long to wait for proposals under way before a step: 0 unless it pays. `step` is the
-  // expected time of the coming step, half of which is the most; `deadline` limits it further.
-  Duration wait(std::span<const Expected> expected, Duration step, Duration deadline) const;
-
   // How far ahead to ask a proposer of a sequence whose limit is `cap`.
   std::uint32_t budget(std::uint32_t cap) const;
 
@@ -83,6 +73,8 @@ class DraftLength {
 
   const Calibration& calibration() const { return calibration_; }
   const StepCost& step_cost() const { return cost_; }
+  // Of all sequences, waits included; 0 before the first.
+  double tokens_per_second() const { return tokens_per_second_; }
   bool is_off() const { return off_; }
 
  private:

@@ -35,6 +35,7 @@ struct Ask {
   std::uint32_t budget = 0;      // tokens wanted ahead; 0: only stay current
   std::uint32_t n_verified = 0;  // of the round before: this proposer's tokens that were verified
   std::uint32_t n_accepted = 0;  // and of those, accepted
+  std::uint32_t n_at_hand = 0;   // tokens of its chain that go on from there
   Duration step{};               // how long the target's last step took
 };
 

@@ -39,6 +39,7 @@ AttachmentAction Attachment::assigned(TimePoint now, const AttachmentPace& pace)
   probing_ = false;
   busy_until_ = {};
   answer_ewma_ = Duration{0};
+  stream_ = {};
   asks_ = {};
   return open(now, pace);
 }
@@ -85,15 +86,29 @@ AttachmentAction Attachment::answered(Epoch epoch, TimePoint now) {
     asks_[epoch.value % kRememberedAsks] =
         {};  // what a draft adds without a question is not its pace
   }
-  state_ = AttachmentState::kActive;
   last_answered_ = std::max(last_answered_, std::min(epoch, last_asked_));
   waiting_ = last_answered_ < last_asked_;
+  is_alive(now);
+  return AttachmentAction::kNone;
+}
+
+// A draft that works on is not overdue, however long its answer takes.
+AttachmentAction Attachment::progressed(Epoch epoch, std::uint32_t n_tokens, TimePoint now) {
+  const bool is_back = state_ == AttachmentState::kDetached && probing_;
+  if (!is_attached() && !is_back) return AttachmentAction::kNone;
+  if (const auto asked = asked_at(epoch); asked && now >= *asked)
+    stream_.observe(epoch, *asked, n_tokens, now);
+  is_alive(now);
+  return AttachmentAction::kNone;
+}
+
+void Attachment::is_alive(TimePoint now) {
+  state_ = AttachmentState::kActive;
   waiting_since_ = now;  // for a later ask, the clock begins with this sign of life
   misses_ = 0;
   needs_ = 0;
   n_unanswered_ = 0;
   probing_ = false;
-  return AttachmentAction::kNone;
 }
 
 // A prompt is long and a NEED is short: one may not cost the other each step.

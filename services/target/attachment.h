@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "services/target/stream_pace.h"
 
 namespace foretoken {
 
@@ -70,6 +71,9 @@ class Attachment {
   Duration patience() const;
   // Expected time from asking to a usable answer; zero before the first.
   Duration answer_ewma() const { return answer_ewma_; }
+  // Of a draft that sends tokens before its answer is complete.
+  const StreamPace& stream() const { return stream_; }
+  StreamPace& stream() { return stream_; }
   // The last ask with a budget has no answer yet; it was asked at asked_at().
   bool is_under_way() const { return is_attached() && last_asked_ > last_answered_; }
   TimePoint asked_at() const { return last_asked_at_; }
@@ -85,6 +89,8 @@ class Attachment {
   // A record came that could be used under our lease, whichever epoch it answers. The first of an
   // epoch is timed. A draft that was let go for its silence is back with it.
   AttachmentAction answered(Epoch epoch, TimePoint now);
+  // A usable record that has not all tokens of its answer, n so far.
+  AttachmentAction progressed(Epoch epoch, std::uint32_t n_tokens, TimePoint now);
   // The draft lacks the sequence (evicted, unknown) or only some tokens of it (gap, mismatch).
   // What is asked for again too soon is not sent: a draft that still lacks it asks again.
   AttachmentAction needs_everything(TimePoint now, const AttachmentPace& pace);
@@ -99,6 +105,7 @@ class Attachment {
 
  private:
   AttachmentAction release(TimePoint now);
+  void is_alive(TimePoint now);
   AttachmentAction open(TimePoint now, const AttachmentPace& pace);
   AttachmentAction resend(TimePoint now, AttachmentAction what);
 
@@ -125,6 +132,7 @@ class Attachment {
   TimePoint probe_at_{};
   TimePoint busy_until_{};
   Duration answer_ewma_{0};
+  StreamPace stream_;
   Duration step_{0};                // of the target
   std::uint32_t n_unanswered_ = 0;  // openings in a row that ended without an answer, at any draft
   std::array<AskedAt, kRememberedAsks> asks_{};  // to time answers that come late, too

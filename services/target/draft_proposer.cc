@@ -263,6 +263,7 @@ void DraftProposer::ask(std::span<const Ask> asks) {
     if (AssignedDraft* draft = sequence.asked ? drafts_.find(*sequence.asked) : nullptr;
         draft != nullptr && sequence.asked == sequence.draft && sequence.told.n_tokens() > n_before)
       draft->record.verified(ask.n_verified, ask.n_accepted);
+    sequence.attachment.stream().asked(ask.n_verified, ask.n_at_hand, now);
     step_ = ask.step;
     sequence.is_wanted = true;
     if (!sequence.draft) attach_somewhere(sequence, now);
@@ -307,7 +308,10 @@ TimePoint DraftProposer::turn(TimePoint now) {
 
 // ---- from the drafts
 
-void DraftProposer::on_message(SocketId socket, const wire::Header& header, wire::Message message) {
+void DraftProposer::on_message(SocketId socket,
+                               const wire::Header& header,
+                               wire::Message message,
+                               TimePoint arrived) {
   AssignedDraft* draft = drafts_.find(socket);
   if (draft == nullptr || header.sender != draft->id || header.incarnation != draft->incarnation) {
     ++counters_.stale;
@@ -315,7 +319,7 @@ void DraftProposer::on_message(SocketId socket, const wire::Header& header, wire
   }
   const TimePoint now = bus_->now();
   if (auto* proposal = std::get_if<wire::Proposal>(&message))
-    keep(draft->id, proposal->records, now);
+    keep(draft->id, proposal->records, arrived == TimePoint{} ? now : arrived);
   else if (const auto* need = std::get_if<wire::Need>(&message))
     on_need(*draft, *need, now);
   else if (const auto* busy = std::get_if<wire::DraftBusy>(&message))
@@ -383,12 +387,10 @@ void DraftProposer::on_busy(WorkerId draft, const wire::DraftBusy& busy, TimePoi
         now, std::min<Duration>(std::chrono::microseconds(busy.retry_after_us), kLongestPause));
 }
 
-void DraftProposer::keep(WorkerId draft,
-                         std::vector<wire::ProposalRecord>& records,
-                         TimePoint now) {
+void DraftProposer::keep(WorkerId draft, std::vector<wire::ProposalRecord>& records, TimePoint at) {
   for (wire::ProposalRecord& record : records) {
     if (arrived_.size() < kMaxArrived)
-      arrived_.push_back({draft, std::move(record), now});
+      arrived_.push_back({draft, std::move(record), at});
     else
       ++counters_.stale;
   }
@@ -424,7 +426,13 @@ void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& in
       if (sequence->attachment.state() == AttachmentState::kOpening)
         learn_prefill(*sequence, arrived.at);
       note_transport(sequence->attachment, arrived);
-      return apply(*sequence, sequence->attachment.answered(record.epoch, arrived.at), now);
+      return apply(
+          *sequence,
+          record.is_partial
+              ? sequence->attachment.progressed(
+                    record.epoch, static_cast<std::uint32_t>(record.tokens.size()), arrived.at)
+              : sequence->attachment.answered(record.epoch, arrived.at),
+          now);
     case Insertion::kMalformed:
       ++counters_.malformed;
       drafts_.at(arrived.draft).record.malformed();
@@ -452,12 +460,19 @@ DraftOutlook DraftProposer::outlook(SeqId seq, TimePoint now) const {
   // nothing.
   const bool is_here = std::any_of(arrived_.begin(), arrived_.end(), [&](const Arrived& arrived) {
     return arrived.record.seq == seq && arrived.record.lease == attachment.lease() &&
-           arrived.record.epoch == it->second.told.epoch();
+           !arrived.record.is_partial && arrived.record.epoch == it->second.told.epoch();
   });
   outlook.is_under_way = attachment.is_under_way() && !is_here;
-  if (outlook.is_under_way)
-    outlook.arrives_in =
-        std::max(Duration{0}, attachment.asked_at() + attachment.answer_ewma() - now);
+  if (!outlook.is_under_way) return outlook;
+  const StreamPace& stream = attachment.stream();
+  outlook.arrives_in =
+      std::max(Duration{0}, attachment.asked_at() + attachment.answer_ewma() - now);
+  if (!stream.is_known()) return outlook;
+  const StreamPace::First first = stream.first_token(now);
+  outlook.arrives_in = first.in;
+  outlook.n_unseen = first.n_unseen;
+  outlook.per_token = stream.per_token();
+  outlook.next_in = std::max(Duration{0}, stream.latest() + stream.per_token() - now);
   return outlook;
 }
 

@@ -54,7 +54,11 @@ class DraftProposer final : public Proposer, public DraftWatch {
   void unassign(WorkerId draft, Incarnation incarnation);
   // True if the socket is one of ours. Whatever a draft says is kept until collect().
   bool owns(SocketId socket) const { return drafts_.owns(socket); }
-  void on_message(SocketId socket, const wire::Header& header, wire::Message message);
+  // `arrived`: when it came, if that is known; it may have lain there during a pass.
+  void on_message(SocketId socket,
+                  const wire::Header& header,
+                  wire::Message message,
+                  TimePoint arrived = {});
   // The connection did not take the message of this ticket. Only what is said anew has one: an
   // ATTACH, with the tokens that there are by then, and the question for a link. A PROPOSE is
   // healed by the next, and a CLOSE waits for as long as the draft's lease lasts.
@@ -128,7 +132,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
   void add_record(AttachedSequence& sequence, TimePoint now);
   // The sequence that a draft means; nothing if it has it no more, or had it under another lease.
   AttachedSequence* find(SeqId seq, WorkerId draft, Lease lease);
-  void keep(WorkerId draft, std::vector<wire::ProposalRecord>& records, TimePoint now);
+  void keep(WorkerId draft, std::vector<wire::ProposalRecord>& records, TimePoint at);
   void use(const Arrived& arrived, TimePoint now, ProposalStore& into);
   void note_transport(const Attachment& attachment, const Arrived& arrived);
   void on_need(AssignedDraft& draft, const wire::Need& need, TimePoint now);

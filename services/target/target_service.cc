@@ -135,7 +135,7 @@ DraftProposer& TargetService::pool_of(SocketId socket) {
 void TargetService::on_peer_message(const Delivery& from,
                                     const wire::Header& header,
                                     wire::Message& message) {
-  pool_of(from.peer.socket).on_message(from.peer.socket, header, std::move(message));
+  pool_of(from.peer.socket).on_message(from.peer.socket, header, std::move(message), from.arrived);
 }
 
 void TargetService::on_malformed(const Peer& peer) {
@@ -359,15 +359,16 @@ void TargetService::leave() {
 // Waits as long as the engine says, at most until the last relevant proposal has arrived. Returns
 // how long that was.
 Duration TargetService::wait_for_proposals() {
+  // What has come during the pass is at hand, and need not be waited for. A flood may cost this
+  // step its guesses, but not the step.
   const TimePoint begin = bus().now();
-  const TimePoint until = begin + engine_.wait_hint(begin);
-  // A flood may cost this step its guesses, but not the step.
   for (int i = 0; i < kMessagesPerStep; ++i) {
     auto delivery = bus().receive(begin);
     if (!delivery) break;
     dispatch(*this, std::move(*delivery));
   }
   const TimePoint waits_since = bus().now();
+  const TimePoint until = waits_since + engine_.wait_hint(waits_since);
   TimePoint now = waits_since;
   for (; now < until && !engine_.proposals_complete(now); now = bus().now()) {
     auto delivery = bus().receive(until);

@@ -695,12 +695,36 @@ TEST_F(DraftEngineTest, GoesOnOnceItHasAnsweredAndTellsEachGuess) {
   engine_->attach(kTarget, attach_request(1, kPrompt, 2), kStart);
   const auto said = run();
   const std::vector<TokenId> text = plain(kPrompt, 5);
-  ASSERT_EQ(said.size(), 4u);
+  ASSERT_EQ(said.size(), 5u);
   for (std::size_t i = 0; i < said.size(); ++i) {
-    EXPECT_EQ(said[i].tokens, std::vector(text.begin(), text.begin() + 2 + static_cast<int>(i)));
+    EXPECT_EQ(said[i].tokens, std::vector(text.begin(), text.begin() + 1 + static_cast<int>(i)));
     EXPECT_EQ(said[i].base, kPromptEnd);
     EXPECT_EQ(said[i].epoch, said[0].epoch);
+    EXPECT_EQ(said[i].is_partial, i == 0) << "two were asked for";
   }
+}
+
+TEST_F(DraftEngineTest, OnlyATargetThatIsLetRunAheadGetsMoreThanItAskedFor) {
+  start(engine_options());
+  constexpr TargetKey kOther{WorkerId{7}, Incarnation{1}};
+  engine_->set_run_ahead(kOther, 3);
+  engine_->attach(kTarget, attach_request(1, kPrompt, 2), kStart);
+  engine_->attach(kOther, attach_request(1, kPrompt, 2), kStart);
+  std::map<TargetKey, std::size_t> longest;
+  while (engine_->has_work())
+    for (const ReadyProposal& ready : engine_->step(kStart).proposals)
+      longest[ready.to] = std::max(longest[ready.to], ready.record.tokens.size());
+  EXPECT_EQ(longest[kTarget], 2u);
+  EXPECT_EQ(longest[kOther], 5u);
+}
+
+// Of a sequence that is there already, too.
+TEST_F(DraftEngineTest, ATargetIsLetRunAheadAtAnyTime) {
+  start(engine_options());
+  engine_->attach(kTarget, attach_request(1, kPrompt, 2), kStart);
+  ASSERT_EQ(run().back().tokens.size(), 2u);
+  engine_->set_run_ahead(kTarget, 3);
+  EXPECT_EQ(run().back().tokens.size(), 5u);
 }
 
 TEST_F(DraftEngineTest, ToldGuessesThatWereNotAskedForHaveNoTimeOfAnAnswer) {

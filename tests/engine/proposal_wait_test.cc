@@ -16,19 +16,20 @@ class ProposalWaitTest : public ::testing::Test {
   ProposalWaitTest() {
     for (int i = 0; i < 32; ++i) length.observe_step(1, 1, kStep);
   }
+  // Of tokens that are worth ten of another sequence: only their time counts.
   Duration begin(Duration by_link) {
-    const Expected owed{.arrives_in = by_link, .n_tokens = 3};
-    return wait.begin({owed}, 1, kBegin);
+    return wait.begin({{.arrives_in = by_link, .n_in_all = 5, .value = 10}}, 1, kBegin).wait;
   }
   void answer_comes_after(Duration waited) { wait.end(false, kBegin + waited); }
   void answer_is_missing_after(Duration waited) { wait.end(true, kBegin + waited); }
 
   DraftLength length{{}};
-  ProposalWait wait{length, kLimit};
+  DraftOutcomes outcomes;
+  ProposalWait wait{length, outcomes, kLimit};
 };
 
 TEST_F(ProposalWaitTest, DoesNotWaitWhereNothingIsOwed) {
-  EXPECT_EQ(wait.begin({}, 1, kBegin), Duration::zero());
+  EXPECT_EQ(wait.begin({}, 1, kBegin).wait, Duration::zero());
 }
 
 TEST_F(ProposalWaitTest, WaitsAsLongAsAllowedWhereTheLengthIsFixed) {
@@ -40,9 +41,10 @@ TEST(ProposalWait, WhereStepsAreLongWaitsUpToAStepAndAHalf) {
   using std::chrono::seconds;
   DraftLength length{{}};
   for (int i = 0; i < 32; ++i) length.observe_step(1, 1, seconds(1));
-  ProposalWait wait{length, kLimit};
-  const Expected owed{.arrives_in = milliseconds(400), .n_tokens = 3};
-  EXPECT_EQ(wait.begin({owed}, 1, kBegin), seconds(1));
+  const DraftOutcomes outcomes;
+  ProposalWait wait{length, outcomes, kLimit};
+  const Expected owed{.arrives_in = milliseconds(400), .n_in_all = 5, .value = 10};
+  EXPECT_EQ(wait.begin({owed}, 1, kBegin).wait, seconds(1));
   wait.end(false, kBegin + milliseconds(400));
   EXPECT_EQ(wait.begin_longest(1, kBegin), milliseconds(1500));
 }
@@ -61,11 +63,24 @@ TEST_F(ProposalWaitTest, AWaitThatWasNoChoiceTeachesNothing) {
 }
 
 TEST_F(ProposalWaitTest, NeverWaitsLongerThanItsLimit) {
-  ProposalWait short_of_time(length, milliseconds(3));
-  const Expected owed{.arrives_in = milliseconds(12), .n_tokens = 100};
-  EXPECT_EQ(short_of_time.begin({owed}, 1, kBegin), milliseconds(15)) << "a step and a half";
-  const Expected late{.arrives_in = milliseconds(30), .n_tokens = 100};
-  EXPECT_EQ(wait.begin({late}, 1, kBegin), kStep) << "not worth it: a trial";
+  ProposalWait short_of_time(length, outcomes, milliseconds(3));
+  const Expected owed{.arrives_in = milliseconds(12), .n_in_all = 8, .value = 100};
+  EXPECT_EQ(short_of_time.begin({owed}, 1, kBegin).wait, milliseconds(15)) << "a step and a half";
+  const Expected late{.arrives_in = milliseconds(30), .n_in_all = 8, .value = 100};
+  EXPECT_EQ(wait.begin({late}, 1, kBegin).wait, kStep) << "not worth it: a trial";
+}
+
+// What a stream brings is known as it comes: there is nothing to try, and nothing is learnt of it.
+TEST_F(ProposalWaitTest, AStreamIsWaitedForByItsPaceAlone) {
+  for (int i = 0; i < 40; ++i) outcomes.observe(0, true);
+  const Expected soon{.arrives_in = milliseconds(1), .per_token = milliseconds(1), .n_in_all = 8};
+  const WaitFor best = wait.begin({soon}, 1, kBegin);
+  ASSERT_EQ(best.n_tokens.size(), 1u);
+  EXPECT_EQ(best.wait, 2 * best.n_tokens[0] * milliseconds(1)) << "twice what it should take";
+  answer_is_missing_after(best.wait);
+  const Expected late{
+      .arrives_in = std::chrono::seconds(1), .per_token = milliseconds(1), .n_in_all = 8};
+  EXPECT_EQ(wait.begin({late}, 1, kBegin).wait, Duration::zero()) << "no trial";
 }
 
 TEST_F(ProposalWaitTest, TriesWhatSeemsNotToPayOnceInAWhile) {
@@ -106,17 +121,15 @@ TEST_F(ProposalWaitTest, GivesUpOnAnswersThatDoNotComeInTime) {
 TEST_F(ProposalWaitTest, WhatIsWaitedCountsInWhatASecondYields) {
   DraftLength patient{{}};
   for (int i = 0; i < 200; ++i) {
-    ProposalWait held{patient, kLimit};
+    ProposalWait held{patient, outcomes, kLimit};
     held.begin_longest(1, kBegin);
     held.end(false, kBegin + milliseconds(5));
     patient.observe_step(1, 3, kStep);
   }
   DraftLength hasty{{}};
   for (int i = 0; i < 200; ++i) hasty.observe_step(1, 3, kStep);
-  // 3 tokens per 15 ms against 3 per 10 ms: what 8 ms of waiting cost lies between 1.6 and 2.4.
-  const Expected answer{.arrives_in = milliseconds(8), .n_tokens = 2};
-  EXPECT_GT(patient.wait({&answer, 1}, 2 * kStep, kLimit), Duration::zero());
-  EXPECT_EQ(hasty.wait({&answer, 1}, 2 * kStep, kLimit), Duration::zero());
+  EXPECT_NEAR(patient.tokens_per_second(), 200, 1);  // 3 per 15 ms
+  EXPECT_NEAR(hasty.tokens_per_second(), 300, 1);
 }
 
 }  // namespace

@@ -1110,6 +1110,7 @@ TEST_F(TargetEngineTest, StopsWaitingWhenTheAnswerIsThere) {
   engine_->step(now_);
   draft_.says = {
       .readiness = DraftReadiness::kReady, .is_under_way = true, .arrives_in = microseconds(50)};
+  EXPECT_GT(engine_->wait_hint(now_), Duration{});
   EXPECT_FALSE(engine_->proposals_complete(now_));
   // The answer is with the proposer, but it is not collected yet.
   ASSERT_FALSE(draft_.budgets.empty());

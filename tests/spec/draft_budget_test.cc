@@ -21,7 +21,8 @@ struct Pair {
   std::uint32_t cap = kMost;
   double noise = 0.1;  // standard deviation of a wait, of it
   StepCost cost;
-  DraftBudget budget;
+  DraftOutcomes outcomes;
+  DraftBudget budget{outcomes};
   std::mt19937 draws{5};
 
   Pair(double fixed, double token, double stands)
@@ -50,7 +51,7 @@ struct Pair {
       budget.observe_wait(from_ms(wait_ms), n);
       for (std::uint32_t depth = 0; depth < n; ++depth) {
         const bool stood = std::bernoulli_distribution(acceptance)(draws);
-        budget.observe_token(depth, stood);
+        outcomes.observe(depth, stood);
         if (!stood) break;
       }
     }

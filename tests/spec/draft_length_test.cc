@@ -235,34 +235,5 @@ TEST(DraftLength, HavingNothingToVerifyIsNotBeingOff) {
   EXPECT_EQ(length.budget(8), 8u);
 }
 
-TEST(WaitRule, WaitsForWhatBringsMoreThanTheTimeIsWorth) {
-  DraftLength length({});
-  for (int i = 0; i < 100; ++i)
-    length.observe_step(1, 1, milliseconds(10));  // 100 tokens/s: 0.1 token per ms
-  const auto expected = [](int in_us, double tokens) {
-    return Expected{microseconds(in_us), tokens};
-  };
-  const auto wait = [&](std::vector<Expected> all, Duration deadline = milliseconds(100)) {
-    return length.wait(all, milliseconds(10), deadline);
-  };
-  EXPECT_EQ(wait({}), Duration::zero());
-  EXPECT_EQ(wait({expected(1000, 2)}), microseconds(1000));
-  EXPECT_EQ(wait({expected(1000, 0.09)}), Duration::zero());
-  EXPECT_EQ(wait({expected(1000, 2), expected(4000, 0.1)}), microseconds(1000));
-  EXPECT_EQ(wait({expected(1000, 2), expected(4000, 2)}), microseconds(4000));
-  EXPECT_EQ(wait({expected(-50, 2)}), Duration::zero());
-}
-
-TEST(WaitRule, NeverBeyondHalfAStepOrTheDeadline) {
-  DraftLength length({});
-  length.observe_step(1, 1, milliseconds(10));
-  const std::vector<Expected> late{{microseconds(5001), 9}};
-  EXPECT_EQ(length.wait(late, milliseconds(10), milliseconds(100)), Duration::zero());
-  const std::vector<Expected> soon{{microseconds(400), 9}};
-  EXPECT_EQ(length.wait(soon, milliseconds(10), milliseconds(100)), microseconds(400));
-  EXPECT_EQ(length.wait(soon, milliseconds(10), microseconds(399)), Duration::zero());
-  EXPECT_EQ(length.wait(soon, milliseconds(10), Duration::zero()), Duration::zero());
-}
-
 }  // namespace
 }  // namespace foretoken

@@ -184,6 +184,22 @@ TEST(Attachment, TimesTheFirstAnswerToAQuestionAlone) {
   EXPECT_FALSE(attachment.is_under_way());
 }
 
+TEST(Attachment, ADraftThatSendsWhatItHasIsNotLateWithTheRest) {
+  Attachment attachment = in(State::kActive);
+  attachment.asked(Epoch{2}, 8, kStart);
+  for (int ms = 15; ms < 200; ms += 15) {
+    const TimePoint now = kStart + milliseconds(ms);
+    attachment.progressed(Epoch{2}, static_cast<std::uint32_t>(ms / 15), now);
+    attachment.tick(now + milliseconds(14), {});
+    ASSERT_EQ(attachment.state(), State::kActive) << ms;
+    ASSERT_TRUE(attachment.is_under_way());
+  }
+  EXPECT_EQ(attachment.stream().first(), milliseconds(15));
+  EXPECT_EQ(attachment.stream().per_token(), milliseconds(15));
+  attachment.answered(Epoch{2}, kStart + milliseconds(210));
+  EXPECT_FALSE(attachment.is_under_way());
+}
+
 TEST(Attachment, PatienceIsTwoStepsOfTheTargetAtLeast) {
   Attachment attachment = in(State::kActive);
   attachment.tick(kStart, {.step = milliseconds(700)});

@@ -24,7 +24,7 @@ RECORDS = {
     "Passes": "u64 u64 u32s u32s u32s u32s u32s u32s u32s u32s u32s",
     "DraftSetAside": "u64 text u32",
     "ProposeRecord": "u64 u32 u32 u32 ids u64 u32",
-    "ProposalRecord": "u64 u32 u32 u32 u64 ids u16s u8s u32 u32",
+    "ProposalRecord": "u64 u32 u32 u32 u64 ids u16s u8s u32 u32 bool",
 }
 MESSAGES = {
     "Hello": (1, "enum6 text text Fingerprints u8 text texts u32 ids u32 u32 u32 u32 u32 text u64 "

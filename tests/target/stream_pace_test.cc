@@ -1,0 +1,46 @@
+#include "services/target/stream_pace.h"
+
+#include <gtest/gtest.h>
+
+namespace foretoken {
+namespace {
+
+using std::chrono::milliseconds;
+
+const TimePoint kStart = TimePoint{} + std::chrono::seconds(100);
+
+TEST(StreamPace, KnowsTheFirstTokenAndThoseAfterIt) {
+  StreamPace pace;
+  EXPECT_FALSE(pace.is_known());
+  pace.observe(Epoch{1}, kStart, 1, kStart + milliseconds(6));
+  EXPECT_FALSE(pace.is_known()) << "one token has no pace";
+  pace.observe(Epoch{1}, kStart, 2, kStart + milliseconds(8));
+  pace.observe(Epoch{1}, kStart, 4, kStart + milliseconds(12));
+  EXPECT_TRUE(pace.is_known());
+  EXPECT_EQ(pace.first(), milliseconds(6));
+  EXPECT_EQ(pace.per_token(), milliseconds(2));
+  EXPECT_EQ(pace.latest(), kStart + milliseconds(12));
+}
+
+// Of a chain that went on most was made before the question came.
+TEST(StreamPace, TokensThatWereThereAlreadyHaveNoTime) {
+  StreamPace pace;
+  pace.observe(Epoch{1}, kStart, 9, kStart + milliseconds(5));
+  EXPECT_EQ(pace.first(), Duration::zero());
+  pace.observe(Epoch{1}, kStart, 10, kStart + milliseconds(6));
+  EXPECT_EQ(pace.per_token(), milliseconds(1));
+  EXPECT_FALSE(pace.is_known());
+}
+
+TEST(StreamPace, ARecordThatSaysNothingNewChangesNoAverage) {
+  StreamPace pace;
+  pace.observe(Epoch{1}, kStart, 1, kStart + milliseconds(6));
+  pace.observe(Epoch{1}, kStart, 2, kStart + milliseconds(8));
+  pace.observe(Epoch{1}, kStart, 2, kStart + milliseconds(50));
+  pace.observe(Epoch{1}, kStart, 1, kStart + milliseconds(60));
+  EXPECT_EQ(pace.first(), milliseconds(6));
+  EXPECT_EQ(pace.per_token(), milliseconds(2));
+}
+
+}  // namespace
+}  // namespace foretoken
