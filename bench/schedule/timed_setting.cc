@@ -6,7 +6,6 @@ namespace foretoken::bench {
 namespace {
 
 constexpr double kMostMs = 60'000;
-constexpr double kMostAhead = 32;
 
 Error wrong(const std::string& what) {
   return Error{ErrorCode::kInvalidValue, std::string(kTimedFlag) + ": " + what};
@@ -18,7 +17,6 @@ std::string text_of(const TimedSetting& setting) {
   return to_text(OrderedJson{{"pass_ms", setting.pass_ms},
                              {"acceptance", setting.acceptance},
                              {"rtt_ms", setting.rtt_ms},
-                             {"run_ahead", setting.run_ahead},
                              {"lock", setting.lock}});
 }
 
@@ -36,9 +34,6 @@ Result<TimedSetting> timed_setting(std::string_view text) {
   if (!read("pass_ms", setting.pass_ms, kMostMs)) return wrong("pass_ms must be 0 to 60000");
   if (!read("acceptance", setting.acceptance, 1)) return wrong("acceptance must be 0 to 1");
   if (!read("rtt_ms", setting.rtt_ms, kMostMs)) return wrong("rtt_ms must be 0 to 60000");
-  double run_ahead = 0;
-  if (!read("run_ahead", run_ahead, kMostAhead)) return wrong("run_ahead must be 0 to 32");
-  setting.run_ahead = static_cast<std::uint32_t>(run_ahead);
   const auto lock = json->find("lock");
   if (lock == json->end() || !lock->is_string()) return wrong("lock must be a path or \"\"");
   setting.lock = lock->get<std::string>();

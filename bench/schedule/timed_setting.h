@@ -15,8 +15,7 @@ struct TimedSetting {
   double pass_ms = 6;     // of one row; more take as row_curve.h says
   double acceptance = 1;  // share of its tokens that are the target's own; 1 = it is the target
   double rtt_ms = 0;      // a draft: to targets and back, through a relay; 0 = there is none
-  std::uint32_t run_ahead = 0;  // a draft: guesses that it goes on with once it has answered
-  std::string lock;  // path of a file that is locked during a pass; "" = cores of its own
+  std::string lock;       // path of a file that is locked during a pass; "" = cores of its own
 };
 
 // What precedes the word: it is taken away before a service reads its flags.

@@ -18,11 +18,11 @@ int main(int argc, char** argv) {
         const ModelPlan plan = draft_plan(config);
         return bench::serve_timed(timed, plan, runtime, [&](const ServedModel& served) {
           wire::Speaker speaker = runtime.speaker();
-          DraftEngineOptions options =
+          const DraftEngineOptions options =
               draft_engine_options(config, served.model, served.free_bytes, served.vocabulary);
-          options.run_ahead = timed.run_ahead;
           DraftEngine engine(served.model, served.backend, options);
-          DraftServiceOptions door = draft_service_options(config, runtime.id(), served.vocabulary);
+          DraftServiceOptions door =
+              draft_service_options(config, runtime.id(), served.vocabulary, served.cores);
           std::optional<bench::DelayRelay> relay;
           if (timed.rtt_ms > 0) {
             const std::chrono::duration<double, std::milli> one_way(timed.rtt_ms / 2);

@@ -199,6 +199,7 @@ struct TargetSection : ComputeSection {
 struct DraftSection : ComputeSection {
   std::string memory = "20%";
   std::uint32_t max_sequences = 64;
+  std::string run_ahead = "auto";
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -215,6 +216,10 @@ struct DraftSection : ComputeSection {
       "amount");
     v("max_sequences", s.max_sequences, in_range(1, 65536),
       "sequences a draft follows at a time, for all its targets");
+    v("run_ahead", s.run_ahead, one_of({"auto", "on", "off"}),
+      "send each guess as it is made, and go on guessing while the target verifies; auto = on "
+      "CPUs, "
+      "for targets that leave this draft cores of its own");
     v("tensor_parallel", s.tensor_parallel, in_range(1, 64),
       "MPI ranks that the model is spread over; they must divide its KV heads or be a multiple of "
       "them");

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <variant>
 #include <vector>
@@ -103,9 +104,9 @@ class DraftEngine {
   void detach(const TargetKey& from, const wire::CloseSequence& close);
   // Forgets everything of a target that is gone, or of its former incarnations.
   void detach_all(WorkerId target, Incarnation except = {});
-  // How far chains of a target's sequences go on beyond what it asks for, from now on; then their
-  // tokens are sent as they are made. Else as the options say.
-  void set_run_ahead(const TargetKey& target, std::uint32_t n_tokens);
+  // How far chains of a target's sequences go on beyond what it asks for, from now on; nothing: as
+  // the options say.
+  void set_run_ahead(const TargetKey& target, std::optional<std::uint32_t> n_tokens);
   // Renews the leases of a target that has sent something.
   void renew(const TargetKey& target, TimePoint now);
 

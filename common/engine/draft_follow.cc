@@ -208,11 +208,14 @@ void DraftEngine::detach_all(WorkerId target, Incarnation except) {
   }
 }
 
-void DraftEngine::set_run_ahead(const TargetKey& target, std::uint32_t n_tokens) {
-  run_ahead_[target] = n_tokens;
+void DraftEngine::set_run_ahead(const TargetKey& target, std::optional<std::uint32_t> n_tokens) {
+  if (n_tokens)
+    run_ahead_[target] = *n_tokens;
+  else
+    run_ahead_.erase(target);
   for (auto at = sequences_.lower_bound({.target = target});
        at != sequences_.end() && at->first.target == target; ++at)
-    at->second->run_ahead = n_tokens;
+    at->second->run_ahead = n_tokens.value_or(options_.run_ahead);
 }
 
 // Of a draft that was stopped the leases may have run out meanwhile: these stay ended.

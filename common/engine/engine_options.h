@@ -44,8 +44,9 @@ struct DraftEngineOptions {
   std::int32_t n_valid_ids = 0;              // as above
   std::shared_ptr<Constraints> constraints;  // as above
   std::uint32_t max_ahead = 32;              // longest chain beyond what is committed
-  // Guesses that an answered sequence goes on with, unasked, while no answer is owed; 0: none.
-  // Each is sent at once. Where draft and target share cores it costs the target time.
+  // Guesses that an answered sequence goes on with, unasked, while no answer is owed; 0: none. Then
+  // each is sent as it is made, those of an answer too. Where draft and target share cores it costs
+  // the target time. set_run_ahead() decides otherwise for a target.
   std::uint32_t run_ahead = 0;
   // Most steps the device takes before the host listens again; 0: max_ahead where steps are
   // recorded, 1 elsewhere, since there a step costs what it costs and a correction can save one.

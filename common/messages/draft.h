@@ -213,12 +213,17 @@ struct LinkAsk {
       "target -> draft. Asks for a link through shared memory. Answer: LinkOffer. "
       "Asked again after a silence.";
   std::string machine;
+  std::string cpus;
+  std::uint32_t threads = 0;
   bool operator==(const LinkAsk&) const = default;
 
   template <class Self, class Visitor>
   static void fields(Self& m, Visitor&& v) {
     v(1, "machine", m.machine,
       "boot id of the asker's machine; empty = not known, then trying decides");
+    v(2, "cpus", m.cpus, "processors of it that the asker may use, like 0-3,8; empty = not known",
+      6);
+    v(3, "threads", m.threads, "threads with which the asker computes; 0 = not known", 6);
   }
 };
 

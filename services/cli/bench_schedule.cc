@@ -90,7 +90,7 @@ ScheduleFigures measure(ScheduleSystem& system,
   }
   ScheduleFigures figures = figures_of(conditions, pairs, uncounted);
   figures.draft_killed = chosen.kill_draft;
-  if (chosen.kill_draft) figures.synchronous = figures.chain = {};
+  if (chosen.kill_draft) figures.asked_model = figures.model = {};
   return figures;
 }
 
@@ -118,15 +118,6 @@ int verdict(const std::vector<ScheduleFigures>& cells) {
   return kExitDiffers;
 }
 
-ScheduleConditions conditions_of(const BenchScheduleOptions& chosen) {
-  return {.target_ms = chosen.target_ms,
-          .cost = chosen.cost,
-          .acceptance = chosen.acceptance,
-          .rtt_ms = chosen.rtt_ms,
-          .run_ahead = chosen.run_ahead,
-          .cores = chosen.same_cores ? Cores::kShared : Cores::kOwn};
-}
-
 OrderedJson document_of(std::string_view schema, const std::vector<ScheduleFigures>& cells) {
   OrderedJson document = {
       {"schema", schema}, {"machine", machine_description()}, {"cells", OrderedJson::array()}};
@@ -136,9 +127,8 @@ OrderedJson document_of(std::string_view schema, const std::vector<ScheduleFigur
 
 int run_one(const CliOptions& options) {
   const BenchScheduleOptions& chosen = options.bench_schedule;
-  const ScheduleConditions conditions = conditions_of(chosen);
-  ScheduleSystem system(conditions, options.config);
-  const std::vector cells{measure(system, conditions, chosen, chosen.sequences)};
+  ScheduleSystem system(chosen.conditions, options.config);
+  const std::vector cells{measure(system, chosen.conditions, chosen, chosen.sequences)};
   const int written = put_out(document_of("foretoken.bench_schedule/1", cells),
                               figures_table(cells.front()), options);
   const int verdict_code = verdict(cells);
@@ -152,7 +142,7 @@ int run_grid(const CliOptions& options) {
   std::vector<ScheduleFigures> cells;
   for (const Cores cores : {Cores::kOwn, Cores::kShared})
     for (const double acceptance : kSweepAcceptances) {
-      ScheduleConditions conditions = conditions_of(chosen);
+      ScheduleConditions conditions = chosen.conditions;
       conditions.cores = cores;
       conditions.acceptance = acceptance;
       ScheduleSystem system(conditions, options.config);

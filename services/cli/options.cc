@@ -544,22 +544,20 @@ class Parser {
           ->check(number(from_to(0, most)))
           ->capture_default_str();
     };
-    schedule->add_option("--target-ms", chosen.target_ms, "T: a pass of the target over one row")
+    ScheduleConditions& conditions = chosen.conditions;
+    schedule
+        ->add_option("--target-ms", conditions.target_ms, "T: a pass of the target over one row")
         ->check(number(from_to(0.1, 1000)))
         ->capture_default_str();
-    a_number("--cost", chosen.cost, "c: a pass of the draft, of T", 10);
-    CLI::Option* acceptance = a_number("--acceptance", chosen.acceptance,
+    a_number("--cost", conditions.cost, "c: a pass of the draft, of T", 10);
+    CLI::Option* acceptance = a_number("--acceptance", conditions.acceptance,
                                        "a: share of the draft's tokens that are the target's", 1);
-    a_number("--rtt-ms", chosen.rtt_ms,
+    a_number("--rtt-ms", conditions.rtt_ms,
              "delay of what target and draft say to each other, there and back; 0 = no relay",
              1000);
-    CLI::Option* run_ahead =
-        schedule
-            ->add_option("--run-ahead", chosen.run_ahead,
-                         "guesses that a draft goes on with once it has answered; only here, no "
-                         "key sets it")
-            ->check(whole(0, 32))
-            ->capture_default_str();
+    schedule->add_flag("--synchronous", conditions.synchronous,
+                       "the draft answers questions alone (draft.run_ahead off), on cores of its "
+                       "own too");
     CLI::Option* sequences =
         schedule->add_option("--sequences", chosen.sequences, "B: answers at a time")
             ->check(whole(1, 64))
@@ -570,8 +568,9 @@ class Parser {
     schedule->add_option("--repeats", chosen.repeats, "pairs of runs; medians are reported")
         ->check(whole(1, 100))
         ->capture_default_str();
-    CLI::Option* same_cores = schedule->add_flag("--same-cores", chosen.same_cores,
-                                                 "a pass of the one waits for that of the other");
+    CLI::Option* same_cores = schedule->add_flag_callback(
+        "--same-cores", [&conditions] { conditions.cores = Cores::kShared; },
+        "a pass of the one waits for that of the other; the draft answers questions alone");
     CLI::Option* kill_draft =
         schedule->add_flag("--kill-draft", chosen.kill_draft,
                            "kill the draft before what is counted, and start none again");
@@ -579,7 +578,7 @@ class Parser {
         schedule->add_flag("--sweep", chosen.sweep,
                            "1 to 64 answers at a time, acceptances from 0 to 1, own cores and same "
                            "cores: is it ever slower than plain?");
-    for (CLI::Option* other : {acceptance, run_ahead, sequences, same_cores, kill_draft})
+    for (CLI::Option* other : {acceptance, sequences, same_cores, kill_draft})
       sweep->excludes(other);
     schedule
         ->add_option("--plot", chosen.plot,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/messages/client.h"
+#include "services/cli/schedule_conditions.h"
 
 namespace foretoken::cli {
 
@@ -109,15 +110,10 @@ struct BenchMicroOptions {
 };
 
 struct BenchScheduleOptions {
-  double target_ms = 6;
-  double cost = 0.05;
-  double acceptance = 0.8;
-  double rtt_ms = 0;
-  std::uint32_t run_ahead = 0;
+  ScheduleConditions conditions;
   int sequences = 1;
   std::uint32_t tokens = 256;
   int repeats = 3;
-  bool same_cores = false;
   bool kill_draft = false;
   bool sweep = false;
   std::string plot;  // of the sweep; empty = none

@@ -54,7 +54,7 @@ void add_rounds(ScheduleFigures& figures, const std::vector<SchedulePair>& pairs
   figures.guesses_per_round = ratio(static_cast<double>(all.sum(&BenchRecord::drafted)), rounds);
   if (first.guessed > 0)
     figures.acceptance = static_cast<double>(first.accepted) / static_cast<double>(first.guessed);
-  const bool all_were_asked_for = figures.asked.run_ahead == 0;
+  const bool all_were_asked_for = !figures.asked.runs_ahead();
   if (n_drafted > 0 && all_were_asked_for) figures.draft_ms = 1000 * draft_seconds / n_drafted;
 }
 
@@ -68,8 +68,24 @@ OrderedJson json_of(const bench::ScheduleValue& value) {
           {"tokens_per_round", value.tokens_per_round}};
 }
 
+OrderedJson json_of(const ScheduleFigures::Model& model) {
+  return {{"synchronous", json_of(model.synchronous)},
+          {"chain", model.chain ? json_of(*model.chain) : OrderedJson()}};
+}
+
 std::string or_dash(const std::optional<double>& value, const char* format) {
   return value ? printed(format, *value) : "-";
+}
+
+ScheduleFigures::Model model_of(const ScheduleFigures& figures, double acceptance) {
+  const ScheduleConditions& asked = figures.asked;
+  const bench::ScheduleSetting setting{.acceptance = acceptance,
+                                       .cost = asked.cost,
+                                       .round_trip = ratio(asked.rtt_ms, asked.target_ms),
+                                       .n_sequences = figures.n_sequences};
+  ScheduleFigures::Model model{.synchronous = synchronous_value(setting)};
+  if (figures.n_sequences == 1 && asked.runs_ahead()) model.chain = chain_value(setting);
+  return model;
 }
 
 }  // namespace
@@ -99,12 +115,8 @@ ScheduleFigures figures_of(const ScheduleConditions& asked,
   figures.most = *std::ranges::max_element(ratios);
   figures.n_differing = n_differing(runs);
   add_rounds(figures, pairs);
-  const bench::ScheduleSetting setting{.acceptance = asked.acceptance,
-                                       .cost = asked.cost,
-                                       .round_trip = ratio(asked.rtt_ms, asked.target_ms),
-                                       .n_sequences = figures.n_sequences};
-  figures.synchronous = synchronous_value(setting);
-  if (figures.n_sequences == 1 && asked.cores == Cores::kOwn) figures.chain = chain_value(setting);
+  figures.asked_model = model_of(figures, asked.acceptance);
+  figures.model = model_of(figures, figures.acceptance.value_or(asked.acceptance));
   return figures;
 }
 
@@ -116,7 +128,7 @@ OrderedJson json_of(const ScheduleFigures& figures) {
                             {"cost", asked.cost},
                             {"acceptance", asked.acceptance},
                             {"rtt_ms", asked.rtt_ms},
-                            {"run_ahead", asked.run_ahead},
+                            {"runs_ahead", asked.runs_ahead()},
                             {"sequences", figures.n_sequences},
                             {"cores", name_of(asked.cores)},
                             {"draft_killed", figures.draft_killed}}},
@@ -132,41 +144,36 @@ OrderedJson json_of(const ScheduleFigures& figures) {
                           {"speedup_least", figures.least},
                           {"speedup_most", figures.most},
                           {"same_texts", figures.n_differing == 0 && figures.n_failed == 0},
-                          {"model_synchronous", json_of(figures.synchronous)}};
-  if (figures.n_sequences == 1 && asked.cores == Cores::kOwn)
-    document["model_chain"] = json_of(figures.chain);
+                          {"model_asked", json_of(figures.asked_model)},
+                          {"model", json_of(figures.model)}};
   return document;
 }
 
 std::string figures_table(const ScheduleFigures& figures) {
   const ScheduleConditions& asked = figures.asked;
-  const bench::ScheduleValue &sync = figures.synchronous, &chain = figures.chain;
   const double plain_asked = asked.target_ms * bench::row_cost(figures.n_sequences);
-  const bool has_chain = figures.n_sequences == 1 && asked.cores == Cores::kOwn;
   std::string text = printed(
-      "timed mock models: target %.6g ms a row, draft %.6g ms, %d sequences, %s cores%s%s\n\n",
+      "timed mock models: target %.6g ms a row, draft %.6g ms, %d sequences, %s cores, %s%s\n\n",
       asked.target_ms, asked.target_ms * asked.cost, figures.n_sequences,
       std::string(name_of(asked.cores)).c_str(),
-      asked.run_ahead > 0 ? printed(", %u ahead", asked.run_ahead).c_str() : "",
-      figures.draft_killed ? ", draft killed" : "");
+      asked.runs_ahead() ? "the draft runs ahead" : "the draft answers questions",
+      figures.draft_killed ? ", killed" : "");
   text += printed("%-34s %10s %10s\n", "", "asked", "measured");
   text += printed("%-34s %10.2f %10.2f\n", "T: plain, ms a token", plain_asked, figures.plain_ms);
   text += printed("%-34s %10.3f %10s\n", "c: draft, of T", asked.cost,
                   figures.draft_ms ? printed("%.3f", figures.cost()).c_str() : "-");
   text += printed("%-34s %10.2f %10s\n", "a: acceptance of first guesses", asked.acceptance,
-                  or_dash(figures.acceptance, "%.2f").c_str());
+                  or_dash(figures.acceptance, "%.3f").c_str());
   text += printed("%-34s %10.3f %10.3f\n\n", "rho: round trip, of T",
                   ratio(asked.rtt_ms, plain_asked), ratio(asked.rtt_ms, figures.plain_ms));
-  text += printed("%-34s %10s %12s %12s\n", "", "measured", "model: sync", "model: chain");
-  text += printed("%-34s %10.2f %12.2f %12s\n", "tokens a round", figures.tokens_per_round,
-                  sync.tokens_per_round,
-                  has_chain ? printed("%.2f", chain.tokens_per_round).c_str() : "-");
-  text += printed("%-34s %10.2f %12d %12s\n", "guesses verified a round", figures.guesses_per_round,
-                  sync.length, has_chain ? printed("%d", chain.length).c_str() : "-");
-  text +=
-      printed("%-34s %10.2f %12.2f %12s   (%.2f to %.2f)\n", "speed-up over plain", figures.speedup,
-              sync.speedup, has_chain ? printed("%.2f", chain.speedup).c_str() : "-", figures.least,
-              figures.most);
+  const bench::ScheduleValue &of_asked = figures.asked_model.value(), &of_a = figures.model.value();
+  text += printed("%-34s %10s %10s %14s\n", "", "measured", "model", "measured a's");
+  text += printed("%-34s %10.2f %10.2f %14.2f\n", "tokens a round", figures.tokens_per_round,
+                  of_asked.tokens_per_round, of_a.tokens_per_round);
+  text += printed("%-34s %10.2f %10d %14d\n", "guesses verified a round, at most",
+                  figures.guesses_per_round, of_asked.length, of_a.length);
+  text += printed("%-34s %10.2f %10.2f %14.2f   (%.2f to %.2f)\n", "speed-up over plain",
+                  figures.speedup, of_asked.speedup, of_a.speedup, figures.least, figures.most);
   const std::string same = figures.n_failed > 0
                                ? std::to_string(figures.n_failed) + " requests failed"
                            : figures.n_differing == 0
@@ -189,7 +196,7 @@ std::string ratio_table(const std::vector<ScheduleFigures>& cells) {
   const ScheduleConditions& asked = cells.front().asked;
   std::string text = printed("timed mock models: target %.6g ms a row, c %.6g, RTT %.6g ms\n",
                              asked.target_ms, asked.cost, asked.rtt_ms);
-  text += "speed-up over plain / synchronous model's, by acceptance of the draft\n\n";
+  text += "speed-up over plain / the model's, by acceptance of the draft\n\n";
   text += printed("%-6s %9s", "cores", "sequences");
   for (const double a : acceptances) text += printed(" %13s", printed("a %.2f", a).c_str());
   text += "\n";
@@ -199,7 +206,7 @@ std::string ratio_table(const std::vector<ScheduleFigures>& cells) {
       const auto at = row.find(a);
       text += printed(" %13s", at == row.end() ? "-"
                                                : printed("%.2f / %.2f", at->second->speedup,
-                                                         at->second->synchronous.speedup)
+                                                         at->second->asked_model.value().speedup)
                                                      .c_str());
     }
     text += "\n";

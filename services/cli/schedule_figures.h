@@ -36,7 +36,13 @@ struct ScheduleFigures {
   std::uint64_t n_differing = 0;  // requests that did not get the same tokens each time
   std::uint64_t n_failed = 0;
   std::string first_error;
-  bench::ScheduleValue synchronous, chain;
+  // What the schedules' model expects of what was asked, and with the acceptance that was measured.
+  struct Model {
+    bench::ScheduleValue synchronous;
+    std::optional<bench::ScheduleValue> chain;  // of one sequence, where a draft runs ahead
+    const bench::ScheduleValue& value() const { return chain ? *chain : synchronous; }
+  };
+  Model asked_model, model;
 
   double cost() const { return draft_ms && plain_ms > 0 ? *draft_ms / plain_ms : 0; }
 };

@@ -44,6 +44,7 @@ std::vector<std::string> settings_of(const ScheduleConditions& conditions,
       "model.target=demo",  // for their tokenizers
       "model.draft=demo", "model.packed_cache=off", "limits.max_running=64",
       "limits.max_batch_rows=2048", "speculation.draft_len=" + std::to_string(bench::kMostGuesses),
+      "draft.run_ahead=" + std::string(conditions.runs_ahead() ? "on" : "off"),
       // A link through memory would go round the relay.
       "target.draft_link=" + std::string(conditions.rtt_ms > 0 ? "zeromq" : "auto")};
   sets.insert(sets.end(), config.sets.begin(), config.sets.end());
@@ -64,7 +65,6 @@ std::vector<ServiceSpec> specs_of(const ScheduleConditions& conditions,
   const bench::TimedSetting draft{.pass_ms = conditions.target_ms * conditions.cost,
                                   .acceptance = conditions.acceptance,
                                   .rtt_ms = conditions.rtt_ms,
-                                  .run_ahead = conditions.run_ahead,
                                   .lock = lock};
   const std::string flag(bench::kTimedFlag);
   return {spec_of("router", {program("foretoken-router")}, shared),

@@ -9,22 +9,10 @@
 #include "bench/schedule/timed_setting.h"
 #include "common/client/client.h"
 #include "services/cli/options.h"
+#include "services/cli/schedule_conditions.h"
 #include "services/cli/supervisor.h"
 
 namespace foretoken::cli {
-
-enum class Cores : std::uint8_t { kOwn, kShared };  // of draft and target
-inline constexpr std::array<std::string_view, 2> kCoresNames{"own", "same"};
-constexpr const auto& names_of(Cores) { return kCoresNames; }
-
-struct ScheduleConditions {
-  double target_ms = 6;
-  double cost = 0.05;
-  double acceptance = 0.8;
-  double rtt_ms = 0;
-  std::uint32_t run_ahead = 0;
-  Cores cores = Cores::kOwn;
-};
 
 class ScheduleSystem {
  public:

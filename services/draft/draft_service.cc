@@ -114,6 +114,7 @@ DraftService::Targets::iterator DraftService::forget(Targets::iterator target) {
     links_.erase(*target->second.beside);
     bus().hang_up(*target->second.beside);
   }
+  guesser_.set_run_ahead(target->first, std::nullopt);
   return targets_.erase(target);
 }
 
@@ -134,11 +135,22 @@ bool DraftService::admit_beside(const TargetKey& from, const Delivery& delivery,
   return true;
 }
 
+// Where the two share cores each guess ahead would cost the target time.
+void DraftService::let_run_ahead(const TargetKey& from, const wire::LinkAsk& ask) {
+  if (options_.run_ahead == 0) return;
+  const auto cpus = cpu_list_from(ask.cpus);
+  const CoreUse target{ask.machine, cpus.ok() ? *cpus : CpuList{},
+                       static_cast<int>(std::min(ask.threads, 1u << 16))};
+  if (have_own_cores(options_.cores, target)) guesser_.set_run_ahead(from, options_.run_ahead);
+}
+
 void DraftService::on_link_ask(const TargetKey& from, const wire::LinkAsk& ask) {
+  let_run_ahead(from, ask);
   wire::LinkOffer offer;
   if (!door_) {
     offer.reason = why_no_door_;
-  } else if (!ask.machine.empty() && !options_.machine.empty() && ask.machine != options_.machine) {
+  } else if (!ask.machine.empty() && !options_.cores.machine.empty() &&
+             ask.machine != options_.cores.machine) {
     offer.reason = "it runs on another machine";
   } else {
     offer.endpoint = options_.memory_endpoint;

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/cores.h"
 #include "common/runtime/pass_log.h"
 #include "common/runtime/posting.h"
 #include "common/runtime/worker_service.h"
@@ -26,8 +27,10 @@ struct DraftServiceOptions {
   Duration heartbeat = std::chrono::milliseconds(250);
   Fingerprint vocabulary = 0;
   std::string memory_endpoint;  // shm:///PATH, the door for links through memory; empty = none
-  std::string machine;          // its boot id; empty = not known
-  std::string announced;        // where targets are sent instead: a forwarder's; empty = as bound
+  CoreUse cores;                // of this draft
+  // Guesses that it goes on with for targets that leave it cores of its own; 0: none.
+  std::uint32_t run_ahead = 0;
+  std::string announced;  // where targets are sent instead: a forwarder's; empty = as bound
 };
 
 class DraftService final : public WorkerService {
@@ -75,6 +78,7 @@ class DraftService final : public WorkerService {
   // What comes through memory: its sender, by the link; nothing if it belongs to no target.
   bool admit_beside(const TargetKey& from, const Delivery& delivery, TimePoint now);
   void on_link_ask(const TargetKey& from, const wire::LinkAsk& ask);
+  void let_run_ahead(const TargetKey& from, const wire::LinkAsk& ask);
   void on_link_open(const TargetKey& from, const Peer& peer, const wire::LinkOpen& open);
   Targets::iterator forget(Targets::iterator target);
   void on_attach(const TargetKey& from, wire::Attach& attach, TimePoint now);

@@ -3,6 +3,8 @@
 // the work thread.
 #pragma once
 
+#include <optional>
+
 #include "common/engine/draft_engine.h"
 #include "common/runtime/metrics.h"
 
@@ -19,6 +21,7 @@ class Guesser {
                               TimePoint now) = 0;
   virtual void detach(const TargetKey& from, const wire::CloseSequence& close) = 0;
   virtual void detach_all(WorkerId target, Incarnation except) = 0;
+  virtual void set_run_ahead(const TargetKey& target, std::optional<std::uint32_t> n_tokens) = 0;
   virtual void renew(const TargetKey& target, TimePoint now) = 0;
   virtual bool has_work() const = 0;
   virtual const DraftOutput& step(TimePoint now) = 0;

@@ -1,6 +1,7 @@
 // foretoken-draft: guesses ahead for the sequences of any number of targets, with a model or from
 // a memory of texts.
 #include "common/config/resolve.h"
+#include "common/runtime/process.h"
 #include "common/runtime/service_main.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/draft/draft_service.h"
@@ -21,7 +22,7 @@ int serve_draft_model(const Config& config, Runtime& runtime) {
     DraftEngine engine(served.model, served.backend, options);
     ModelGuesser guesser(engine);
     DraftService service(
-        draft_service_options(config, runtime.id(), served.vocabulary),
+        draft_service_options(config, runtime.id(), served.vocabulary, served.cores),
         draft_hello(config, plan, runtime.name(), served.model, served.vocabulary, options),
         guesser, speaker, runtime.metrics());
     return served.run(service, engine);
@@ -38,9 +39,9 @@ int serve_memory(const Config& config, Runtime& runtime) {
   runtime.progress("reading the memory's texts");
   keep_texts(guesser, config.memory, vocabulary);
   wire::Speaker speaker = runtime.speaker();
-  DraftService service(draft_service_options(config, runtime.id(), vocabulary),
-                       memory_hello(config, runtime.name(), vocabulary), guesser, speaker,
-                       runtime.metrics());
+  DraftService service(
+      draft_service_options(config, runtime.id(), vocabulary, {.machine = boot_id()}),
+      memory_hello(config, runtime.name(), vocabulary), guesser, speaker, runtime.metrics());
   return runtime.serve(service);
 }
 

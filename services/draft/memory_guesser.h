@@ -54,6 +54,7 @@ class MemoryGuesser final : public Guesser {
                       TimePoint now) override;
   void detach(const TargetKey& from, const wire::CloseSequence& close) override;
   void detach_all(WorkerId target, Incarnation except) override;
+  void set_run_ahead(const TargetKey&, std::optional<std::uint32_t>) override {}  // answers at once
   void renew(const TargetKey& target, TimePoint now) override;
   bool has_work() const override { return !due_.empty() || !backlog_.empty(); }
   const DraftOutput& step(TimePoint now) override;

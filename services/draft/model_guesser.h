@@ -25,6 +25,9 @@ class ModelGuesser final : public Guesser {
   void detach_all(WorkerId target, Incarnation except) override {
     engine_.detach_all(target, except);
   }
+  void set_run_ahead(const TargetKey& target, std::optional<std::uint32_t> n_tokens) override {
+    engine_.set_run_ahead(target, n_tokens);
+  }
   void renew(const TargetKey& target, TimePoint now) override { engine_.renew(target, now); }
   bool has_work() const override { return engine_.has_work(); }
   const DraftOutput& step(TimePoint now) override { return engine_.step(now); }

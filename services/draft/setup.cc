@@ -25,6 +25,9 @@ constexpr std::int64_t kCacheTurns = 2;
 // plain.
 constexpr std::uint64_t kBytesPerThread = std::uint64_t{16} << 20;
 
+// A pass of the target uses a dozen guesses at most; 8 gained as much as 16 in simulations.
+constexpr std::uint32_t kRunAhead = 16;
+
 }  // namespace
 
 // The draft's context may end before the target's: there it sends no more guesses, and the target
@@ -61,18 +64,23 @@ DraftEngineOptions draft_engine_options(const Config& config,
           .max_step = std::chrono::milliseconds(config.limits.max_step_ms),
           .max_model_len = static_cast<Position>(model.config().max_model_len),
           .n_valid_ids = vocabulary.n_ids,
-          .constraints = vocabulary.constraints};
+          .constraints = vocabulary.constraints,
+          .run_ahead = config.draft.run_ahead == "on" ? kRunAhead : 0};
 }
 
 DraftServiceOptions draft_service_options(const Config& config,
                                           const std::string& id,
-                                          const ModelVocabulary& vocabulary) {
+                                          const ModelVocabulary& vocabulary,
+                                          const CoreUse& cores) {
+  // A GPU takes many steps at a time, and what a chain that goes on gains there is not measured.
+  const bool may_run_ahead = config.draft.run_ahead == "auto" && config.draft.device == "cpu";
   return {.router = router_endpoint(config.bus),
           .endpoint = draft_endpoint(config.bus, id),
           .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms),
           .vocabulary = vocabulary.vocabulary,
           .memory_endpoint = memory_endpoint(config.bus, id),
-          .machine = boot_id()};
+          .cores = cores,
+          .run_ahead = may_run_ahead ? kRunAhead : 0};
 }
 
 wire::Hello draft_hello(const Config& config,

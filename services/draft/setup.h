@@ -21,7 +21,8 @@ DraftEngineOptions draft_engine_options(const Config& config,
                                         const ModelVocabulary& vocabulary);
 DraftServiceOptions draft_service_options(const Config& config,
                                           const std::string& id,
-                                          const ModelVocabulary& vocabulary);
+                                          const ModelVocabulary& vocabulary,
+                                          const CoreUse& cores);
 wire::Hello draft_hello(const Config& config,
                         const ModelPlan& plan,
                         const std::string& name,

@@ -118,6 +118,7 @@ int serve_model(const ModelPlan& plan,
                                .n_ids = n_ids,
                                .constraints = constraints_of(*tokenizer, n_ids)},
                 .free_bytes = free_bytes,
+                .cores = core_use(options),
                 .ranks = *ranks,
                 .runtime = runtime,
                 .patience = patience});
@@ -150,6 +151,16 @@ BackendOptions backend_options(const ModelPlan& plan,
     options.max_threads = static_cast<int>(
         std::clamp<std::uint64_t>(weight_bytes / plan.bytes_per_thread, 1, kMostThreads));
   return options;
+}
+
+CoreUse core_use(const BackendOptions& options) {
+  CoreUse use{.machine = boot_id(), .cpus = allowed_cpus(), .n_threads = options.sharers};
+  if (options.device != "cpu") return use;
+  const int n_cores = std::max(1, physical_cores(use.cpus));
+  const int most = options.max_threads > 0 ? options.max_threads : n_cores;
+  use.n_threads = options.n_threads > 0 ? options.n_threads * options.sharers
+                                        : std::min(n_cores, most * options.sharers);
+  return use;
 }
 
 LoadOptions load_options(const Config& config, const ComputeSection& compute) {

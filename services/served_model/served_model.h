@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "common/base/cores.h"
 #include "common/collective/collective.h"
 #include "common/config/sections.h"
 #include "common/engine/rank_setup.h"
@@ -44,6 +45,7 @@ struct ServedModel {
   Backend& backend;
   ModelVocabulary vocabulary;
   std::uint64_t free_bytes = 0;  // of the rank that has least
+  CoreUse cores;                 // of all ranks on this machine
   Collective& ranks;
   Runtime& runtime;
   Duration patience;  // with a silent rank, once it serves
@@ -70,6 +72,8 @@ RankLaunch rank_launch(const ModelPlan& plan, const std::string& name);
 BackendOptions backend_options(const ModelPlan& plan,
                                const RankSeat& seat,
                                std::uint64_t weight_bytes = 0);
+// Of the ranks that a machine has with this one; one with a GPU computes on the host with a thread.
+CoreUse core_use(const BackendOptions& options);
 LoadOptions load_options(const Config& config, const ComputeSection& compute);
 // Blocks that the memory of `request` has room for, at most as many as `n_full` of the longest
 // sequences fill. The model says the request's geometry and length. FatalError naming the key.

@@ -11,7 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
-#include "services/target/stream_pace.h"
+#include "common/spec/stream_pace.h"
 
 namespace foretoken {
 

@@ -108,7 +108,10 @@ void DraftConnection::poll_link(TimePoint now) {
       break;
     case DraftLink::Action::kAsk:
       link_.asked(now);
-      send(wire::LinkAsk{around_.options.machine}, {.ticket = kAskTicket});
+      send(wire::LinkAsk{.machine = around_.options.cores.machine,
+                         .cpus = to_text(around_.options.cores.cpus),
+                         .threads = static_cast<std::uint32_t>(around_.options.cores.n_threads)},
+           {.ticket = kAskTicket});
       break;
     case DraftLink::Action::kGiveUp:
       if (memory_socket_ != 0) around_.bus.close(std::exchange(memory_socket_, 0));

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/cores.h"
 #include "common/runtime/posting.h"
 #include "common/runtime/service.h"
 #include "common/wire/codec.h"
@@ -19,8 +20,8 @@ namespace foretoken {
 
 struct DraftLinkOptions {
   LinkChoice choice = LinkChoice::kZeroMq;
-  std::string machine;  // its boot id; empty = not known
-  std::string folder;   // the only one where a draft's door is looked for
+  CoreUse cores;       // of this target
+  std::string folder;  // the only one where a draft's door is looked for
 };
 
 // Since start, of all drafts of this target.

@@ -9,8 +9,9 @@ namespace foretoken {
 int serve_target(const Config& config, Runtime& runtime, const ServedModel& served) {
   const Model& model = served.model;
   wire::Speaker speaker = runtime.speaker();
-  DraftProposer drafts(draft_pool_options(config, model, served.vocabulary), speaker);
-  DraftProposer memories(memory_pool_options(config, model, served.vocabulary), speaker);
+  DraftProposer drafts(draft_pool_options(config, model, served.vocabulary, served.cores), speaker);
+  DraftProposer memories(memory_pool_options(config, model, served.vocabulary, served.cores),
+                         speaker);
   NgramProposer ngram(ngram_config(config.speculation));
   PredictionProposer prediction;
   const TargetEngineOptions options =

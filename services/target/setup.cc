@@ -75,12 +75,13 @@ LinkChoice link_choice(const TargetSection& target) {
 
 DraftPoolOptions draft_pool_options(const Config& config,
                                     const Model& model,
-                                    const ModelVocabulary& vocabulary) {
+                                    const ModelVocabulary& vocabulary,
+                                    const CoreUse& cores) {
   DraftPoolOptions options{.vocabulary = vocabulary.vocabulary,
                            .end_tokens = model.config().eos_token_ids,
                            .first_budget = config.speculation.draft_len,
                            .link = {.choice = link_choice(config.target),
-                                    .machine = boot_id(),
+                                    .cores = cores,
                                     .folder = runtime_directory(config.bus)}};
   if (config.speculation.draft_deadline_ms != 0) {
     const auto deadline = std::chrono::milliseconds(config.speculation.draft_deadline_ms);
@@ -91,8 +92,9 @@ DraftPoolOptions draft_pool_options(const Config& config,
 
 DraftPoolOptions memory_pool_options(const Config& config,
                                      const Model& model,
-                                     const ModelVocabulary& vocabulary) {
-  DraftPoolOptions options = draft_pool_options(config, model, vocabulary);
+                                     const ModelVocabulary& vocabulary,
+                                     const CoreUse& cores) {
+  DraftPoolOptions options = draft_pool_options(config, model, vocabulary, cores);
   options.kind = ProposerKind::kMemory;
   return options;
 }

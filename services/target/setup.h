@@ -26,10 +26,12 @@ TargetEngineOptions target_engine_options(const Config& config,
 LinkChoice link_choice(const TargetSection& target);
 DraftPoolOptions draft_pool_options(const Config& config,
                                     const Model& model,
-                                    const ModelVocabulary& vocabulary);
+                                    const ModelVocabulary& vocabulary,
+                                    const CoreUse& cores);
 DraftPoolOptions memory_pool_options(const Config& config,
                                      const Model& model,
-                                     const ModelVocabulary& vocabulary);
+                                     const ModelVocabulary& vocabulary,
+                                     const CoreUse& cores);
 NgramConfig ngram_config(const SpeculationSection& speculation);
 // What a request gets that does not say, unless model.generation_config is "none".
 SamplingDefaults sampling_defaults(const Config& config, const ModelConfig& model);

@@ -41,7 +41,7 @@ class Schedule(unittest.TestCase):
         self.assertEqual(1.0, cell["acceptance"])
         self.assertGreater(cell["tokens_per_round"], 1)
         self.assertGreaterEqual(cell["plain_ms"], 2.0)
-        self.assertGreater(cell["model_synchronous"]["speedup"], 1)
+        self.assertGreater(cell["model_asked"]["synchronous"]["speedup"], 1)
 
     def test_a_draft_behind_the_relay_answers_after_its_delay(self):
         cell = self.cell(self.run_verb(*SHORT, "--acceptance", "1", "--rtt-ms", "3"))
@@ -57,7 +57,7 @@ class Schedule(unittest.TestCase):
     def test_target_goes_on_when_the_draft_is_killed(self):
         cell = self.cell(self.run_verb(*SHORT, "--same-cores", "--kill-draft"))
         self.assertTrue(cell["same_texts"])
-        self.assertEqual(1, cell["model_synchronous"]["speedup"])
+        self.assertEqual(1, cell["model_asked"]["synchronous"]["speedup"])
 
     def test_contradictions_are_refused(self):
         for words, said in ((("--sweep", "--acceptance", "0.5"), "--acceptance"), (("--plot", "x.svg"), "--sweep"),

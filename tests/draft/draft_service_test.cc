@@ -123,7 +123,8 @@ class DraftServiceTest : public testing::Test {
                         .endpoint = "ipc://d",
                         .vocabulary = kVocabulary,
                         .memory_endpoint = kDoorEndpoint,
-                        .machine = "here"},
+                        .cores = {.machine = "here", .cpus = {0, 1}, .n_threads = 2},
+                        .run_ahead = 5},
                        {.role = wire::Role::kDraft},
                        guesser,
                        speaker,
@@ -184,6 +185,18 @@ class LinkedDraftServiceTest : public DraftServiceTest {
     ADD_FAILURE() << "no offer";
     return {};
   }
+  // The most tokens that came of an answer of four, from now on.
+  std::size_t longest_chain() {
+    bus.sent.clear();
+    hear(attach());
+    for (int i = 0; i < 30; ++i) service.on_turn(bus.now());
+    std::size_t longest = 0;
+    for (const wire::Message& message : bus.sent)
+      if (const auto* proposal = std::get_if<wire::Proposal>(&message))
+        for (const wire::ProposalRecord& record : proposal->records)
+          longest = std::max(longest, record.tokens.size());
+    return longest;
+  }
   void hear_beside(const wire::Message& message, const std::string& link, wire::Speaker& who) {
     service.on_message(
         {.peer = {.socket = kDoor, .routing = link}, .frames = wire::encode(who, {}, message)});
@@ -206,6 +219,22 @@ class LinkedDraftServiceTest : public DraftServiceTest {
   }
   wire::Speaker stranger{WorkerId{77}, Incarnation{1}};
 };
+
+// A target that says nothing of its cores may share ours.
+TEST_F(LinkedDraftServiceTest, RunsAheadForATargetThatLeavesItCoresOfItsOwn) {
+  EXPECT_EQ(longest_chain(), 4u);
+  hear(wire::LinkAsk{.machine = "here", .cpus = "0-3", .threads = 64});
+  EXPECT_EQ(longest_chain(), 4u);
+  hear(wire::LinkAsk{.machine = "here", .cpus = "nonsense", .threads = 1});
+  EXPECT_EQ(longest_chain(), 4u);
+  hear(wire::LinkAsk{.machine = "here", .cpus = "2-3", .threads = 64});
+  EXPECT_EQ(longest_chain(), 9u);
+}
+
+TEST_F(LinkedDraftServiceTest, RunsAheadForATargetOnAnotherMachine) {
+  hear(wire::LinkAsk{.machine = "there", .cpus = "0-1", .threads = 2});
+  EXPECT_EQ(longest_chain(), 9u);
+}
 
 TEST_F(LinkedDraftServiceTest, ShowsItsDoorToWhoeverMayBeOnThisMachine) {
   for (const char* machine : {"here", ""}) {

@@ -116,14 +116,12 @@ TEST(TimedModel, DrawsWronglyWhereItVerifiesIfATestAsksForIt) {
 }
 
 TEST(TimedSetting, IsReadAsItWasWritten) {
-  const TimedSetting setting{
-      .pass_ms = 0.3, .acceptance = 0.8, .rtt_ms = 5, .run_ahead = 7, .lock = "/a \"path\""};
+  const TimedSetting setting{.pass_ms = 0.3, .acceptance = 0.8, .rtt_ms = 5, .lock = "/a \"path\""};
   const auto read = timed_setting(text_of(setting));
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(read->pass_ms, 0.3);
   EXPECT_EQ(read->acceptance, 0.8);
   EXPECT_EQ(read->rtt_ms, 5);
-  EXPECT_EQ(read->run_ahead, 7u);
   EXPECT_EQ(read->lock, "/a \"path\"");
 }
 
@@ -135,7 +133,6 @@ TEST(TimedSetting, SaysWhichValueIsWrong) {
   EXPECT_NE(error_of({.pass_ms = -1}).find("pass_ms"), std::string::npos);
   EXPECT_NE(error_of({.acceptance = 1.5}).find("acceptance"), std::string::npos);
   EXPECT_NE(error_of({.rtt_ms = 1e9}).find("rtt_ms"), std::string::npos);
-  EXPECT_NE(error_of({.run_ahead = 33}).find("run_ahead"), std::string::npos);
   EXPECT_FALSE(timed_setting("{").ok());
   EXPECT_FALSE(timed_setting("[]").ok());
 }

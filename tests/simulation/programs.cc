@@ -46,7 +46,7 @@ DraftServiceOptions draft_options(const std::string& name,
           .endpoint = "ipc://" + name,
           .vocabulary = ground.tokenizer.vocabulary_fingerprint(),
           .memory_endpoint = settings.has_link ? "shm:///world/" + name : "",
-          .machine = "world"};
+          .cores = {.machine = "world"}};
 }
 
 DraftPoolOptions draft_pool_options(ProposerKind kind,
@@ -56,7 +56,7 @@ DraftPoolOptions draft_pool_options(ProposerKind kind,
           .vocabulary = ground.tokenizer.vocabulary_fingerprint(),
           .end_tokens = ScriptedModel(target_text()).config().eos_token_ids,
           .link = {.choice = settings.has_link ? LinkChoice::kAuto : LinkChoice::kZeroMq,
-                   .machine = "world",
+                   .cores = {.machine = "world"},
                    .folder = "/world"}};
 }
 
@@ -161,6 +161,7 @@ DraftProgram::DraftProgram(wire::Speaker me,
              {.kv = {.n_blocks = settings.n_blocks, .block_tokens = kBlockTokens},
               .max_sequences = 2 * settings.max_running,
               .prefill_chunk = settings.prefill_chunk,
+              .run_ahead = settings.run_ahead,
               .max_chained = settings.max_chained}),
       guesser(engine),
       draft(draft_options(name, ground, settings),

@@ -51,6 +51,7 @@ struct Settings {
   LengthMode length = LengthMode::kFixed;
   float draft_error = 0.4f;
   std::uint32_t max_chained = 1;
+  std::uint32_t run_ahead = 0;
   bool has_link = true;  // a second way, with delays and losses of its own
 };
 

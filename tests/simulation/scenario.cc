@@ -210,6 +210,7 @@ class Scenario {
       settings.draft_error = dice_.chance(0.2) ? 3.0f : 0.4f;
       settings.max_chained = dice_.chance(0.5) ? 1 : kMaxDraftTokens;
       settings.has_link = dice_.chance(0.6);
+      settings.run_ahead = dice_.chance(0.5) ? 16 : 0;
     }
     // In any order, some much later.
     std::vector<std::string> order = names_;

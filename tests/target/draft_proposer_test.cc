@@ -648,9 +648,12 @@ class LinkedDraftTest : public DraftProposerTest {
   void use(LinkChoice choice) {
     drafts.~DraftProposer();
     bus.sockets.clear();
-    new (&drafts) DraftProposer({.vocabulary = kVocabulary,
-                                 .link = {.choice = choice, .machine = "here", .folder = "/run/x"}},
-                                speaker);
+    new (&drafts)
+        DraftProposer({.vocabulary = kVocabulary,
+                       .link = {.choice = choice,
+                                .cores = {.machine = "here", .cpus = {0, 1, 5}, .n_threads = 2},
+                                .folder = "/run/x"}},
+                      speaker);
     drafts.start(bus);
   }
   void say_beside(std::uint64_t draft, const wire::Message& message) {

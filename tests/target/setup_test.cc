@@ -67,7 +67,7 @@ TEST(DraftsOf, AreGivenTheTimeThatIsConfigured) {
   const ScriptedModel model{ScriptedOptions{}};
   Config config;
   config.speculation.draft_deadline_ms = 3000;
-  const AttachmentRules rules = draft_pool_options(config, model, {}).rules;
+  const AttachmentRules rules = draft_pool_options(config, model, {}, {}).rules;
   EXPECT_EQ(rules.miss_floor, std::chrono::seconds(3));
   EXPECT_EQ(rules.miss_ceiling, std::chrono::seconds(3));
 }

@@ -32,6 +32,13 @@ void leave_out_what_came_after_one_five(M&) {}
 void leave_out_what_came_after_one_five(Open& m) { m.proposers = 0; }
 void leave_out_what_came_after_one_five(Hello& m) { m.source = {}; }
 void leave_out_what_came_after_one_five(Assign& m) { m.source = {}; }
+void leave_out_what_came_after_one_five(LinkAsk& m) {
+  m.cpus = {};
+  m.threads = {};
+}
+void leave_out_what_came_after_one_five(Proposal& m) {
+  for (ProposalRecord& record : m.records) record.is_partial = {};
+}
 void leave_out_what_came_after_one_five(CloseSequence& m) {
   m.from = {};
   m.tail = {};

@@ -58,7 +58,7 @@ MESSAGES = {
     "Need": (67, "u64 u32 u32 u64 enum5"),
     "CloseSequence": (68, "u64 u32 u32 ids"),
     "DraftBusy": (69, "u64 u32 u32"),
-    "LinkAsk": (70, "text"),
+    "LinkAsk": (70, "text text u32"),
     "LinkOffer": (71, "text u64 text"),
     "LinkOpen": (72, "u64"),
 }

@@ -1,4 +1,4 @@
-#include "services/target/stream_pace.h"
+#include "common/spec/stream_pace.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,34 @@
+// The processor cores that a process may use, and whether two processes have enough of them to work
+// side by side.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/result.h"
+
+namespace foretoken {
+
+using CpuList = std::vector<int>;  // numbers of logical processors, ascending
+
+// Those that the calling thread may run on; empty where the system does not say.
+CpuList allowed_cpus();
+// As the kernel writes them: "0-3,8".
+std::string to_text(const CpuList& cpus);
+Result<CpuList> cpu_list_from(std::string_view text);
+// Hyperthreads counted once; those of this machine.
+int physical_cores(const CpuList& cpus);
+
+// What a service takes of a machine.
+struct CoreUse {
+  std::string machine;  // boot id; empty: not known
+  CpuList cpus;         // that it may use; empty: not known
+  int n_threads = 1;    // that compute
+};
+
+// On different machines, on different cores, or on more cores than both have threads. False where
+// that is not known.
+bool have_own_cores(const CoreUse& a, const CoreUse& b);
+
+}  // namespace foretoken

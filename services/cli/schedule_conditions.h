@@ -1,0 +1,25 @@
+// What bench schedule measures at: the models' times, the link and the cores.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace foretoken::cli {
+
+enum class Cores : std::uint8_t { kOwn, kShared };  // of draft and target
+inline constexpr std::array<std::string_view, 2> kCoresNames{"own", "same"};
+constexpr const auto& names_of(Cores) { return kCoresNames; }
+
+struct ScheduleConditions {
+  double target_ms = 6;
+  double cost = 0.05;
+  double acceptance = 0.8;
+  double rtt_ms = 0;
+  Cores cores = Cores::kOwn;
+  bool synchronous = false;  // the draft waits for questions, on cores of its own too
+
+  bool runs_ahead() const { return cores == Cores::kOwn && !synchronous; }
+};
+
+}  // namespace foretoken::cli
