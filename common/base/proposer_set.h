@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "common/base/vocabulary.h"
 
@@ -60,11 +61,17 @@ class ProposerSet {
 };
 static_assert(kProposerKinds <= 8, "a bit for each");
 
+// {"draft", "ngram"}
+inline std::vector<std::string> list_of(ProposerSet set) {
+  std::vector<std::string> names;
+  set.for_each([&](ProposerKind kind) { names.emplace_back(name_of(kind)); });
+  return names;
+}
+
 // "draft+ngram"
 inline std::string names_in(ProposerSet set) {
   std::string names;
-  set.for_each(
-      [&](ProposerKind kind) { names += (names.empty() ? "" : "+") + std::string(name_of(kind)); });
+  for (const auto& name : list_of(set)) names += (names.empty() ? "" : "+") + name;
   return names;
 }
 

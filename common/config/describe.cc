@@ -27,6 +27,9 @@ std::string toml_of(const std::vector<std::string>& list) {
   for (const auto& element : list) out += (out.size() == 1 ? "" : ", ") + quoted(element);
   return out + "]";
 }
+std::string toml_of(ProposerSet set) {
+  return set.size() == 1 ? quoted(names_in(set)) : toml_of(list_of(set));
+}
 template <class T>
 requires(std::is_arithmetic_v<T> && !std::same_as<T, bool>) std::string toml_of(T value) {
   std::ostringstream out;
@@ -44,6 +47,8 @@ std::string type_of(const T&) {
     return "number";
   else if constexpr (std::same_as<T, std::string>)
     return "string";
+  else if constexpr (std::same_as<T, ProposerSet>)
+    return "string or list of strings";
   else
     return "list of strings";
 }
@@ -57,6 +62,7 @@ std::string allowed(const KeyLimit& limit) {
       out << static_cast<std::int64_t>(limit.low) << " … " << static_cast<std::int64_t>(limit.high);
       break;
     case KeyLimit::Kind::kOneOf:
+    case KeyLimit::Kind::kProposers:
       for (const auto choice : limit.choices)
         out << (out.tellp() > 0 ? ", " : "") << "`" << choice << "`";
       break;
@@ -168,7 +174,7 @@ std::string default_config_toml() {
     std::decay_t<decltype(s)>::fields(
         s, [&](const char* key, const auto& value, const KeyLimit& limit, const char* says) {
           out << "# " << says;
-          if (limit.kind == KeyLimit::Kind::kOneOf) {
+          if (!limit.choices.empty()) {
             out << " (";
             for (std::size_t i = 0; i < limit.choices.size(); ++i)
               out << (i > 0 ? ", " : "") << limit.choices[i];

@@ -1,7 +1,8 @@
 // How a section lists its keys: `v("draft_len", s.draft_len, in_range(0, 32), "one sentence")`.
 // From that line come loading, the range error, "did you mean", --print-config,
-// configs/foretoken.toml and the reference page. Keys are bool, integers, double, string or list of
-// strings; a closed choice is a string with one_of(), so that files and code spell it alike.
+// configs/foretoken.toml and the reference page. Keys are bool, integers, double, string, list of
+// strings, or a ProposerSet, which a file has as one word or a list; a closed choice is a string
+// with one_of(), so that files and code spell it alike.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ struct KeyLimit {
     kEndpoint,
     kEndpointList,
     kListen,
-    kWeights
+    kWeights,
+    kProposers
   };
   Kind kind = Kind::kAny;
   double low = 0;
@@ -35,6 +37,10 @@ inline KeyLimit in_range(double low, double high) {
 }
 inline KeyLimit one_of(std::initializer_list<std::string_view> choices) {
   return {KeyLimit::Kind::kOneOf, 0, 0, choices};
+}
+// One of them, or a list of several without "none".
+inline KeyLimit proposers(std::initializer_list<std::string_view> choices) {
+  return {KeyLimit::Kind::kProposers, 0, 0, choices};
 }
 inline KeyLimit memory_amount() {
   return {KeyLimit::Kind::kMemory, 0, 0, {}};

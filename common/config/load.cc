@@ -82,6 +82,9 @@ std::optional<SettingValue> read_text(const std::string& text, const std::string
 std::optional<SettingValue> read_text(const std::string& text, const std::vector<std::string>&) {
   return split_list(text);
 }
+std::optional<SettingValue> read_text(const std::string& text, const ProposerSet&) {
+  return split_list(text);
+}
 template <std::integral T>
 std::optional<SettingValue> read_text(const std::string& text, const T&) {
   std::int64_t value = 0;
@@ -100,6 +103,8 @@ const char* type_words() {
     return "a number";
   else if constexpr (std::same_as<T, std::string>)
     return "a string";
+  else if constexpr (std::same_as<T, ProposerSet>)
+    return "a string or a list of strings";
   else
     return "a list of strings";
 }
@@ -179,6 +184,20 @@ std::optional<std::string> not_one_of(const std::string& value, const KeyLimit& 
          (near ? " (did you mean \"" + *near + "\"?)" : "");
 }
 
+// A list of one is that word; the first that is wrong is named.
+std::optional<std::string> not_proposers(const std::vector<std::string>& words,
+                                         const KeyLimit& limit) {
+  if (words.empty()) return "is an empty list; \"none\" is plain decoding";
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    if (const auto wrong = not_one_of(*word, limit))
+      return (words.size() == 1 ? "is " : "has ") + *wrong;
+    if (std::find(words.begin(), word, *word) != word) return "has \"" + *word + "\" twice";
+    if (*word == name_of(ProposerKind::kNone) && words.size() > 1)
+      return "has \"" + *word + "\" beside others; it stands alone";
+  }
+  return std::nullopt;
+}
+
 // The sentence that says what is wrong, or nothing.
 template <class T>
 std::optional<std::string> problem(const T& value, const KeyLimit& limit) {
@@ -209,6 +228,7 @@ std::optional<std::string> problem(const T& value, const KeyLimit& limit) {
     if (limit.kind == KeyLimit::Kind::kOneOf)
       for (const auto& text : value)
         if (const auto wrong = not_one_of(text, limit)) return "has " + *wrong;
+    if (limit.kind == KeyLimit::Kind::kProposers) return not_proposers(value, limit);
     if (limit.kind == KeyLimit::Kind::kWeights)
       if (auto weights = weights_of(value); !weights.ok()) return weights.error().message;
   }
@@ -230,6 +250,28 @@ std::optional<T> convert(const SettingValue& value) {
     const auto* same = std::get_if<T>(&value);
     return same == nullptr ? std::nullopt : std::optional<T>(*same);
   }
+}
+
+// What a member is judged by before it has its type: for proposers the words themselves.
+template <class T>
+using Judged =
+    std::conditional_t<std::same_as<T, ProposerSet>, std::vector<std::string>, std::decay_t<T>>;
+
+template <class T>
+std::optional<Judged<T>> judged(const SettingValue& value) {
+  if constexpr (std::same_as<T, ProposerSet>)
+    if (const auto* word = std::get_if<std::string>(&value)) return std::vector{*word};
+  return convert<Judged<T>>(value);
+}
+
+template <class T>
+void put(T& member, T&& value) {
+  member = std::move(value);
+}
+void put(ProposerSet& member, const std::vector<std::string>& words) {
+  member = {};
+  for (const auto& word : words)
+    if (const auto kind = value_named<ProposerKind>(word)) member.add(*kind);
 }
 
 class Applier {
@@ -274,8 +316,8 @@ class Applier {
   template <class T>
   static void copy(const Candidate& candidate, T& member, const KeyLimit& limit) {
     const auto value = value_of(candidate, member);
-    std::optional<T> typed = value ? convert<T>(*value) : std::nullopt;
-    if (typed && !problem(*typed, limit)) member = std::move(*typed);
+    auto typed = value ? judged<T>(*value) : std::nullopt;
+    if (typed && !problem(*typed, limit)) put(member, std::move(*typed));
   }
 
   template <class T>
@@ -285,7 +327,7 @@ class Applier {
               const KeyLimit& limit) {
     const std::optional<SettingValue> value = value_of(candidate, member);
     const std::string start = candidate.where + ": " + name + " ";
-    std::optional<T> typed = value ? convert<T>(*value) : std::nullopt;
+    auto typed = value ? judged<T>(*value) : std::nullopt;
     if constexpr (std::integral<T> && !std::same_as<T, bool>) {
       // A number that does not even fit the member is out of range, not of the wrong type.
       if (value && !typed && std::holds_alternative<std::int64_t>(*value)) {
@@ -300,7 +342,7 @@ class Applier {
     } else if (auto wrong = problem(*typed, limit)) {
       out_.errors.push_back(start + *wrong);
     } else {
-      member = std::move(*typed);
+      put(member, std::move(*typed));
       out_.origin[name] = candidate.origin;
     }
   }

@@ -29,6 +29,7 @@ const char* pattern_of(KeyLimit::Kind kind) {
     case KeyLimit::Kind::kAny:
     case KeyLimit::Kind::kRange:
     case KeyLimit::Kind::kOneOf:
+    case KeyLimit::Kind::kProposers:
       break;
   }
   return nullptr;
@@ -39,6 +40,29 @@ OrderedJson text_schema(const KeyLimit& limit) {
   for (const auto choice : limit.choices) schema["enum"].push_back(std::string(choice));
   if (const char* pattern = pattern_of(limit.kind)) schema["pattern"] = pattern;
   return schema;
+}
+
+OrderedJson list_schema(const KeyLimit& limit) {
+  return {{"type", "array"}, {"items", text_schema(limit)}};
+}
+
+// One word or a list of them; in a list of several, none of them is "none".
+OrderedJson proposers_schema(const KeyLimit& limit) {
+  OrderedJson list = list_schema(limit);
+  list["minItems"] = 1;
+  list["uniqueItems"] = true;
+  list["not"] = {{"minItems", 2}, {"contains", {{"const", name_of(ProposerKind::kNone)}}}};
+  return {{"anyOf", {text_schema(limit), std::move(list)}}};
+}
+
+// As a file has it.
+template <class T>
+OrderedJson default_of(const T& value) {
+  return value;
+}
+OrderedJson default_of(ProposerSet set) {
+  if (set.size() == 1) return names_in(set);
+  return list_of(set);
 }
 
 template <std::integral T>
@@ -68,8 +92,10 @@ OrderedJson value_schema(const KeyLimit& limit) {
     return real_number_schema(limit);
   } else if constexpr (std::same_as<T, std::string>) {
     return text_schema(limit);
+  } else if constexpr (std::same_as<T, ProposerSet>) {
+    return proposers_schema(limit);
   } else {
-    OrderedJson schema = {{"type", "array"}, {"items", text_schema(limit)}};
+    OrderedJson schema = list_schema(limit);
     if (limit.kind == KeyLimit::Kind::kEndpointList) schema["minItems"] = 1;
     return schema;
   }
@@ -102,7 +128,7 @@ OrderedJson section_schema(const std::string& section, const Section& s, const c
                     // In the table of a model the section's value stands for a key that is left
                     // out.
                     if (may_differ_by_model(section, key)) keys_of_model[key] = schema;
-                    schema["default"] = value;
+                    schema["default"] = default_of(value);
                     keys[key] = std::move(schema);
                   });
   OrderedJson schema = table_schema(sentence, std::move(keys));

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/proposer_set.h"
 #include "common/config/fields.h"
 
 namespace foretoken {
@@ -59,7 +60,7 @@ struct ModelSection {
 };
 
 struct SpeculationSection {
-  std::string proposer = "draft";
+  ProposerSet proposer{ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kMemory};
   std::uint32_t draft_len = 8;
   bool adaptive = true;
   std::uint32_t draft_deadline_ms = 0;
@@ -69,9 +70,9 @@ struct SpeculationSection {
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
-    v("proposer", s.proposer, one_of({"draft", "ngram", "memory", "none"}),
-      "the proposer of requests that name none; a memory that runs is asked beside it, but for "
-      "none; draft: prompt lookup, too");
+    v("proposer", s.proposer, proposers({"draft", "ngram", "memory", "none"}),
+      "the proposers of requests that name none: one, or a list; ngram is prompt lookup, memory "
+      "counts where one runs; none alone: plain decoding");
     v("draft_len", s.draft_len, in_range(0, 32),
       "most tokens proposed per sequence and round; an upper bound");
     v("adaptive", s.adaptive, anything(),
@@ -408,7 +409,7 @@ struct Config {
   template <class Self, class Visitor>
   static void sections(Self& c, Visitor&& v) {
     v("model", c.model, "which models");
-    v("speculation", c.speculation, "which proposer, and how many tokens it proposes");
+    v("speculation", c.speculation, "which proposers, and how many tokens they propose");
     v("limits", c.limits, "how much at a time");
     v("kv_cache", c.kv_cache, "the target's paged cache");
     v("target", c.target, "the service that writes the text");

@@ -148,7 +148,7 @@ struct ClientRequest {
       "most guessed tokens per round; 0 = plain decoding");
     v("proposer", m.proposer, any_value(), kSpeculation,
       "sources of proposals, one or a list: draft, ngram (prompt lookup), prediction, memory (of "
-      "texts); default = as configured, memory where one runs and prediction where one is given; "
+      "texts); default = as configured, and prediction where one is given; "
       "none = plain decoding");
     v("adaptive", m.adaptive, any_value(), kSpeculation, "guess less when it does not pay");
     v("acceptance", m.acceptance, any_value(), kSpeculation,
@@ -502,7 +502,8 @@ struct ServiceStatus {
     v("links", m.links, "target: its drafts and how it reaches each: draft-0 shared_memory");
     v("device", m.device, "where its model runs, if it has one: cpu, cuda:0");
     v("dtype", m.dtype, "types of its weights in memory: bfloat16, int8");
-    v("proposer", m.proposer, "target: the proposer of requests that name none");
+    v("proposer", m.proposer,
+      "target: the proposers of requests that name none; several joined by +");
     v("draft_len", m.draft_len, "target: most guessed tokens per round, unless a request says");
     v("tool_format", m.tool_format,
       "tokenizer: how its model writes calls of tools: none, hermes, llama or mistral");

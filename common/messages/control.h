@@ -64,6 +64,7 @@ struct Hello {
   std::string tool_format;
   std::string drafts_for;
   DraftSource source = DraftSource::kModel;
+  std::uint32_t proposers = 0;
   bool operator==(const Hello&) const = default;
 
   template <class Self, class Visitor>
@@ -88,7 +89,8 @@ struct Hello {
     v(17, "sampling", m.sampling, "target: what a request gets that does not say");
     v(18, "device", m.device, "where its model runs, for people: cpu, cuda:0", 2);
     v(19, "dtype", m.dtype, "types of its weights in memory, for people: bfloat16, int8", 2);
-    v(20, "proposer", m.proposer, "target: the proposer of requests that name none", 2);
+    v(20, "proposer", m.proposer,
+      "target: the proposer of requests that name none; of several the first", 2);
     v(21, "draft_len", m.draft_len, "target: most guessed tokens per round, unless a request says",
       2);
     v(22, "tool_format", m.tool_format,
@@ -99,6 +101,10 @@ struct Hello {
       3);
     v(24, "source", m.source,
       "draft: what it guesses with: model, or memory (of texts); a target uses one of each", 6);
+    v(25, "proposers", m.proposers,
+      "target: the proposers of requests that name none, where there are several: bit k is number "
+      "k of the list; 0 = proposer alone",
+      6);
   }
 };
 

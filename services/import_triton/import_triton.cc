@@ -245,7 +245,7 @@ class TritonImport {
           "# draft = \"FOLDER\"  # the Hugging Face folder of " + one_line(draft_name_);
       if (has("speculation.proposer"))
         left_out_.emplace_back("decoding_mode: a draft model is named, too");
-      line("speculation.proposer", "\"draft\"", "tensorrt_llm_draft_model_name");
+      line("speculation.proposer", R"(["draft", "ngram"])", "tensorrt_llm_draft_model_name");
     } else {
       line("model.draft", "\"\"", "no draft model is named");
       if (!has("speculation.proposer"))

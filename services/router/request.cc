@@ -7,6 +7,7 @@
 #include "common/base/hash.h"
 #include "common/base/micros.h"
 #include "common/base/tool_formats.h"
+#include "common/messages/named_proposers.h"
 #include "common/wire/client_codec.h"
 #include "services/router/model_limits.h"
 
@@ -15,15 +16,6 @@ namespace {
 
 constexpr std::size_t kLeastTokens = 32;       // what a turn costs at least
 constexpr std::uint8_t kConstraintsSince = 4;  // minor version of the protocol
-
-// For a target that knows one proposer of a request, and no memory of texts.
-ProposerKind first_known_of(ProposerSet asked) {
-  ProposerKind first = ProposerKind::kNone;
-  asked.for_each([&](ProposerKind kind) {
-    if (first == ProposerKind::kNone && kind != ProposerKind::kMemory) first = kind;
-  });
-  return first;
-}
 
 std::uint64_t salt_of(const std::string& tenant) {
   if (tenant.empty()) return 0;
@@ -514,22 +506,21 @@ Duration Request::tokens_interval() const {
 // Opens, migrates and resends: the target answers from the position it is given.
 void Request::open(TimePoint now, Actions& out) {
   const std::vector<TokenId>& prompt = prompt_.encoded.tokens;
-  const ProposerKind proposer = first_known_of(asked_.proposer);
-  wire::Open message{
-      .tokens = prompt,
-      .n_prompt = static_cast<std::uint32_t>(prompt.size()),
-      .params = asked_.params,
-      .proposer = proposer,
-      .draft_len = asked_.num_draft_tokens,
-      .adaptive = asked_.adaptive,
-      .prediction = prompt_.encoded.prediction_tokens,
-      .deadline_us = micros_until(deadline_, now),
-      .tenant_salt = salt_of(asked_.tenant),
-      .flow = flow_,
-      .flow_weight = static_cast<float>(context_.rules.weight_of(asked_.tenant)),
-      .prompt_logprobs_from = answer_.prompt_logprobs_from(),
-      .tokens_interval_us = short_micros(tokens_interval()),
-      .proposers = asked_.proposer == ProposerSet(proposer) ? 0 : asked_.proposer.bits()};
+  const wire::NamedProposers named = wire::named(asked_.proposer);
+  wire::Open message{.tokens = prompt,
+                     .n_prompt = static_cast<std::uint32_t>(prompt.size()),
+                     .params = asked_.params,
+                     .proposer = named.first,
+                     .draft_len = asked_.num_draft_tokens,
+                     .adaptive = asked_.adaptive,
+                     .prediction = prompt_.encoded.prediction_tokens,
+                     .deadline_us = micros_until(deadline_, now),
+                     .tenant_salt = salt_of(asked_.tenant),
+                     .flow = flow_,
+                     .flow_weight = static_cast<float>(context_.rules.weight_of(asked_.tenant)),
+                     .prompt_logprobs_from = answer_.prompt_logprobs_from(),
+                     .tokens_interval_us = short_micros(tokens_interval()),
+                     .proposers = named.bits};
   message.tokens.insert(message.tokens.end(), answer_.tokens().begin(), answer_.tokens().end());
   out.push_back(ToWorker{*target_, id_, std::move(message)});
 }

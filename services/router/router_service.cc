@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/config/models.h"
 #include "common/config/resolve.h"
+#include "common/messages/named_proposers.h"
 #include "common/runtime/outbox.h"
 #include "common/runtime/process.h"
 #include "common/runtime/service_main.h"
@@ -90,7 +91,8 @@ Error too_large(std::size_t n_bytes, std::size_t limit) {
 }
 
 std::string proposer_of(const wire::Hello& hello) {
-  return hello.role == wire::Role::kTarget ? std::string(name_of(hello.proposer)) : std::string();
+  if (hello.role != wire::Role::kTarget) return {};
+  return names_in(wire::proposers_named(hello.proposer, hello.proposers));
 }
 
 wire::ServicePasses passes_of(const wire::Hello& hello, wire::Passes all) {

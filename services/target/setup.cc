@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/config/resolve.h"
+#include "common/messages/named_proposers.h"
 #include "common/model/config.h"
 #include "common/model/digest.h"
 #include "common/runtime/process.h"
@@ -110,13 +111,12 @@ SamplingDefaults sampling_defaults(const Config& config, const ModelConfig& mode
 
 TargetServiceOptions target_service_options(const Config& config) {
   const SpeculationSection& speculation = config.speculation;
-  return {
-      .router = router_endpoint(config.bus),
-      .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms),
-      .proposer = value_named<ProposerKind>(speculation.proposer).value_or(ProposerKind::kDraft),
-      .draft_len = speculation.draft_len,
-      .adaptive = speculation.adaptive,
-      .allow_prediction = speculation.allow_prediction};
+  return {.router = router_endpoint(config.bus),
+          .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms),
+          .proposers = speculation.proposer,
+          .draft_len = speculation.draft_len,
+          .adaptive = speculation.adaptive,
+          .allow_prediction = speculation.allow_prediction};
 }
 
 std::string target_numerics(const Model& model, const Backend& backend, std::int32_t block_tokens) {
@@ -141,7 +141,9 @@ wire::Hello target_hello(const Config& config,
   hello.sampling = sampling_defaults(config, model.config());
   hello.device = config.target.device;
   hello.draft_len = config.speculation.draft_len;
-  hello.proposer = target_service_options(config).proposer;
+  const wire::NamedProposers proposers = wire::named(config.speculation.proposer);
+  hello.proposer = proposers.first;
+  hello.proposers = proposers.bits;
   return hello;
 }
 

@@ -7,6 +7,7 @@
 
 #include "common/base/log.h"
 #include "common/base/micros.h"
+#include "common/messages/named_proposers.h"
 #include "kernels/include/numerics.h"
 
 namespace foretoken {
@@ -18,15 +19,11 @@ constexpr std::size_t kTokensAtOnce = 256;  // with 20 log probabilities each 45
 constexpr Duration kSweep = std::chrono::seconds(1);
 constexpr Duration kLastWords = std::chrono::milliseconds(500);
 
-// Prompt lookup and a memory cost next to nothing beside a draft, and what the client expects is a
-// source of its own.
+// What the client expects is a source of its own beside those that are configured.
 ProposerSet proposers_of(const wire::Open& open, const TargetServiceOptions& options) {
-  const ProposerSet asked =
-      open.proposers != 0 ? ProposerSet::of_bits(open.proposers) : ProposerSet(open.proposer);
+  const ProposerSet asked = wire::proposers_named(open.proposer, open.proposers);
   if (!asked.contains(ProposerKind::kDefault)) return asked.sources();
-  ProposerSet set = ProposerSet(options.proposer).sources();
-  if (options.proposer == ProposerKind::kDraft) set.add(ProposerKind::kNgram);
-  if (!set.empty()) set.add(ProposerKind::kMemory);
+  ProposerSet set = options.proposers.sources();
   if (!open.prediction.empty() && options.allow_prediction) set.add(ProposerKind::kPrediction);
   return set;
 }

@@ -27,7 +27,8 @@ namespace foretoken {
 struct TargetServiceOptions {
   std::string router;  // endpoint
   Duration heartbeat = std::chrono::milliseconds(250);
-  ProposerKind proposer = ProposerKind::kDraft;  // of requests that name none
+  // Of requests that name none.
+  ProposerSet proposers{ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kMemory};
   std::uint32_t draft_len = 4;
   bool adaptive = true;
   bool allow_prediction = true;

@@ -61,7 +61,7 @@ TEST_F(ConfigTest, FlagBeatsVariableBeatsFileBeatsDefault) {
   EXPECT_THAT(loaded.errors, IsEmpty());
   EXPECT_EQ(loaded.config.speculation.draft_len, 7u);
   EXPECT_EQ(loaded.config.speculation.ngram_min, 4u);
-  EXPECT_EQ(loaded.config.speculation.proposer, "none");
+  EXPECT_EQ(loaded.config.speculation.proposer, ProposerKind::kNone);
   EXPECT_EQ(loaded.origin.at("speculation.draft_len"), "flag");
   EXPECT_EQ(loaded.origin.at("speculation.ngram_min"), "environment");
   EXPECT_THAT(loaded.origin.at("speculation.proposer"), HasSubstr("f.toml:4"));
@@ -113,6 +113,67 @@ TEST_F(ConfigTest, ReportsEveryErrorWithItsPlace) {
   EXPECT_THAT(loaded.errors, Contains(HasSubstr("--set bus.router: bus.router is \"somewhere\"")));
   EXPECT_THAT(loaded.errors, Contains(HasSubstr("--set nonsense")));
   EXPECT_THAT(loaded.errors, Contains(HasSubstr("model.max_model_len must be a whole number")));
+}
+
+TEST_F(ConfigTest, TakesOneProposerOrAList) {
+  const ProposerSet both{ProposerKind::kNgram, ProposerKind::kMemory};
+  EXPECT_EQ(load("").config.speculation.proposer,
+            (ProposerSet{ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kMemory}));
+  for (const char* one : {"\"ngram\"", "[\"ngram\"]"})
+    EXPECT_EQ(
+        load(std::string("[speculation]\nproposer = ") + one + "\n").config.speculation.proposer,
+        ProposerKind::kNgram)
+        << one;
+  EXPECT_EQ(load("[speculation]\nproposer = [\"memory\", \"ngram\"]\n").config.speculation.proposer,
+            both);
+  for (const char* list : {"memory,ngram", "ngram, memory", "[\"memory\", \"ngram\"]"}) {
+    EXPECT_EQ(
+        load("", {}, {std::string("speculation.proposer=") + list}).config.speculation.proposer,
+        both)
+        << list;
+    EXPECT_EQ(load("", {{"FORETOKEN_SPECULATION_PROPOSER", list}}).config.speculation.proposer,
+              both)
+        << list;
+  }
+  const auto of_models = load(
+      "[model.a]\n[model.b]\n[speculation]\nproposer = [\"draft\", \"ngram\"]\n"
+      "[speculation.b]\nproposer = [\"ngram\", \"memory\"]\n");
+  EXPECT_THAT(of_models.errors, IsEmpty());
+  EXPECT_EQ(of_models.models.at("a").speculation.proposer,
+            (ProposerSet{ProposerKind::kDraft, ProposerKind::kNgram}));
+  EXPECT_EQ(of_models.models.at("b").speculation.proposer, both);
+}
+
+TEST_F(ConfigTest, SaysWhatIsWrongWithAListOfProposers) {
+  for (const auto& [value, says] :
+       {std::pair{"[\"draft\", \"ngrams\"]",
+                  "has \"ngrams\"; it must be one of: draft, ngram, memory, none (did you mean "
+                  "\"ngram\"?)"},
+        std::pair{"\"default\"", "is \"default\"; it must be one of: draft, ngram, memory, none"},
+        std::pair{"[\"prediction\"]", "is \"prediction\"; it must be one of: draft"},
+        std::pair{"[]", "is an empty list; \"none\" is plain decoding"},
+        std::pair{"[\"draft\", \"ngram\", \"draft\"]", "has \"draft\" twice"},
+        std::pair{"[\"ngram\", \"none\"]", "has \"none\" beside others; it stands alone"},
+        std::pair{"[\"none\", \"ngram\"]", "has \"none\" beside others; it stands alone"},
+        std::pair{"7", "must be a string or a list of strings"}})
+    EXPECT_THAT(load(std::string("[speculation]\nproposer = ") + value + "\n").errors,
+                ElementsAre(HasSubstr(std::string("f.toml:2: speculation.proposer ") + says)))
+        << value;
+  EXPECT_THAT(load("", {}, {"speculation.proposer=draft,"}).errors,
+              ElementsAre(HasSubstr("--set speculation.proposer: speculation.proposer has \"\"")));
+  EXPECT_THAT(load("", {}, {"speculation.proposer="}).errors,
+              ElementsAre(HasSubstr("speculation.proposer is an empty list")));
+}
+
+TEST_F(ConfigTest, PrintsProposersAsItReadsThem) {
+  for (const char* text : {"\"none\"", "\"memory\"", "[\"draft\", \"ngram\"]"}) {
+    const auto printed =
+        print_config(load(std::string("[speculation]\nproposer = ") + text + "\n"));
+    EXPECT_THAT(printed, HasSubstr(std::string("\nproposer = ") + text + " "));
+    EXPECT_EQ(
+        load(printed).config.speculation.proposer,
+        load(std::string("[speculation]\nproposer = ") + text + "\n").config.speculation.proposer);
+  }
 }
 
 TEST_F(ConfigTest, NamesTheWaysToADraftForAWordThatIsNone) {

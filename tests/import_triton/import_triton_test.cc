@@ -95,7 +95,7 @@ TEST(ImportTriton, AWholePipelineWithADraftModel) {
   EXPECT_EQ(config.draft.device, "cuda:2");
   EXPECT_EQ(config.draft.memory, "10%");
   EXPECT_EQ(config.draft.max_sequences, 128U);
-  EXPECT_EQ(config.speculation.proposer, "draft");
+  EXPECT_EQ(config.speculation.proposer, (ProposerSet{ProposerKind::kDraft, ProposerKind::kNgram}));
   EXPECT_TRUE(config.edge.triton_exclude_input);
   for (const char* named :
        {"# draft = \"FOLDER\"  # the Hugging Face folder of tensorrt_llm_draft",
@@ -111,7 +111,7 @@ TEST(ImportTriton, WithoutADraftModelTheProposerNeedsNone) {
   const std::string toml = imported_toml({fixture("tensorrt_llm")});
   const Config config = loaded(toml);
   EXPECT_EQ(config.model.draft, "");
-  EXPECT_EQ(config.speculation.proposer, "ngram");
+  EXPECT_EQ(config.speculation.proposer, ProposerKind::kNgram);
   EXPECT_THAT(toml, HasSubstr("# target = \"FOLDER\""));
 }
 
@@ -134,7 +134,8 @@ TEST(ImportTriton, ADecodingModeBesideADraftModelIsLeftOutByName) {
   TritonConfig config = with_parameter("decoding_mode", "lookahead");
   config.parameters.emplace_back("tensorrt_llm_draft_model_name", "small");
   const std::string toml = imported_toml({config});
-  EXPECT_EQ(loaded(toml).speculation.proposer, "draft");
+  EXPECT_EQ(loaded(toml).speculation.proposer,
+            (ProposerSet{ProposerKind::kDraft, ProposerKind::kNgram}));
   EXPECT_THAT(toml, HasSubstr("#   decoding_mode: a draft model is named, too\n"));
 }
 

@@ -75,7 +75,7 @@ class Seeing(unittest.TestCase):
         process.terminate()
         process.communicate()
         target = [next(s for s in look["services"] if s["role"] == "target") for look in looks]
-        self.assertEqual(("cpu", "float32", "draft", 8), tuple(target[0][k] for k in ("device", "dtype", "proposer", "draft_len")))
+        self.assertEqual(("cpu", "float32", "draft+ngram+memory", 8), tuple(target[0][k] for k in ("device", "dtype", "proposer", "draft_len")))
         self.assertIsNone(target[0]["tokens_per_second"])
         self.assertIsInstance(target[1]["tokens_per_second"], float)
 

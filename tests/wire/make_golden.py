@@ -28,7 +28,7 @@ RECORDS = {
 }
 MESSAGES = {
     "Hello": (1, "enum6 text text Fingerprints u8 text texts u32 ids u32 u32 u32 u32 u32 text u64 "
-              "SamplingDefaults text text enum5 u32 text text enum2"),
+              "SamplingDefaults text text enum5 u32 text text enum2 u32"),
     "HelloReply": (2, "bool code text u32"),
     "Heartbeat": (3, "u64 u32 u32 u64 u32 bool u32 u32 u64 u64 u64 u64 u64 u64 text text u64 "
                   "enum3 u64 u64 [DraftSetAside]"),

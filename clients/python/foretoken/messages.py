@@ -87,7 +87,7 @@ class Parameters(TypedDict, total=False):
     # most guessed tokens per round; 0 = plain decoding (from 0 to 32)
     num_draft_tokens: Optional[int]
 
-    # sources of proposals, one or a list: draft, ngram (prompt lookup), prediction, memory (of texts); default = as configured, memory where one runs and prediction where one is given; none = plain decoding
+    # sources of proposals, one or a list: draft, ngram (prompt lookup), prediction, memory (of texts); default = as configured, and prediction where one is given; none = plain decoding
     proposer: Union[Literal["default", "draft", "ngram", "prediction", "none", "memory"], Sequence[Literal["default", "draft", "ngram", "prediction", "none", "memory"]], None]
 
     # guess less when it does not pay
@@ -311,7 +311,7 @@ class ServiceStatus(TypedDict):
     # types of its weights in memory: bfloat16, int8
     dtype: str
 
-    # target: the proposer of requests that name none
+    # target: the proposers of requests that name none; several joined by +
     proposer: str
 
     # target: most guessed tokens per round, unless a request says
