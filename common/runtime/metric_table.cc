@@ -102,7 +102,7 @@ constexpr MetricInfo kTable[] = {
     {"proposals_total", kCounter, "target", "outcome, source",
      "Proposed tokens whose turn came, verified or not, by who proposed them: right where the text "
      "went on so, else wrong. A token that several proposed counts for each."},
-    {"edges_agreed_total", kCounter, "target", "",
+    {"proposals_agreed_total", kCounter, "target", "",
      "Of those tokens, the ones that several had proposed."},
     {"spec_decode_silent_passes_total", kCounter, "target", "",
      "Passes after which no draft was asked: asking had cost more than it brought."},

@@ -558,7 +558,7 @@ void TargetService::list_metrics(Metrics& metrics) {
     metrics.counter("proposals_total", n_right, {{"source", source}, {"outcome", "right"}});
     metrics.counter("proposals_total", n_wrong, {{"source", source}, {"outcome", "wrong"}});
   }
-  metrics.counter("edges_agreed_total", now.n_agreed);
+  metrics.counter("proposals_agreed_total", now.n_agreed);
   metrics.gauge("spec_decode_asking_gain", engine_.drafting_gate().gain());
   for (std::size_t i = 0; i < now.spec.by_depth.size() && now.spec.by_depth[i].n_drafted > 0; ++i)
     metrics.counter("spec_decode_num_accepted_tokens_per_pos_total",
