@@ -9,6 +9,7 @@ namespace foretoken {
 // Those that answer at once first: what they say is there when the others are asked.
 void TargetEngine::ask_all(TimePoint now) {
   n_to_make_ = 0;
+  best_budgets_.fill(0);
   ProposerSet at_once, over_link;
   for (const Proposer* proposer : proposers_)
     if (proposer != nullptr)
@@ -48,17 +49,23 @@ void TargetEngine::ask_draft(Sequence& sequence, TimePoint now) {
 }
 
 // What is at hand and as good as sure spares the cores of a draft, which only stays current then.
-std::uint32_t TargetEngine::draft_budget_of(const Sequence& sequence,
-                                            const DraftOutlook& draft) const {
+std::uint32_t TargetEngine::draft_budget_of(const Sequence& sequence, const DraftOutlook& draft) {
   std::uint32_t budget = budget_of(sequence);
   // One that sends each token as it is made is not waited for longer because it makes more.
-  if (sequence.length == LengthMode::kAdaptive && !draft.is_stream())
-    budget = budget_.best(static_cast<std::uint32_t>(running_.size()), budget, length_.step_cost());
+  if (sequence.length == LengthMode::kAdaptive && !draft.is_stream()) budget = best_budget(budget);
   if (sequence.proposers.size() < 2 || draft.readiness != DraftReadiness::kReady ||
       draft.is_under_way)
     return budget;
-  const std::vector<PathToken> path = best_path(sequence, budget);
+  const std::vector<PathToken>& path = best_path(sequence, budget);
   return length_.is_plenty(path, budget, sequence.odds.factor()) ? 0 : budget;
+}
+
+// Sequences of one limit have one answer after a pass.
+std::uint32_t TargetEngine::best_budget(std::uint32_t cap) {
+  std::uint32_t& known = best_budgets_.at(cap);
+  if (known == 0)
+    known = budget_.best(static_cast<std::uint32_t>(running_.size()), cap, length_.step_cost());
+  return known;
 }
 
 // Of a chain of which all that was verified stood the rest may be there still.

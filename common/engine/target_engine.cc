@@ -132,7 +132,7 @@ std::optional<DraftOutlook> TargetEngine::owed(const Sequence& sequence, TimePoi
   const DraftOutlook draft = outlook(sequence, now);
   if (draft.readiness != DraftReadiness::kReady || !draft.is_under_way) return {};
   const std::uint32_t wanted = budget_of(sequence);
-  const std::vector<PathToken> path = best_path(sequence, wanted);
+  const std::vector<PathToken>& path = best_path(sequence, wanted);
   // What others say in its place is no reason to go on without the draft, unless it is sure.
   const bool is_said = path.size() >= wanted && path.back().sources.contains(ProposerKind::kDraft);
   if (is_said || length_.is_plenty(path, wanted, sequence.odds.factor())) return {};
@@ -171,7 +171,7 @@ Duration TargetEngine::longest_wait(TimePoint now) {
 
 Expected TargetEngine::expected_of(const Sequence& sequence, const DraftOutlook& draft) const {
   const std::uint32_t wanted = budget_of(sequence);
-  const std::vector<PathToken> path = best_path(sequence, wanted);
+  const std::vector<PathToken>& path = best_path(sequence, wanted);
   const std::uint32_t n_at_hand = n_drafted(path);
   return {.arrives_in = n_at_hand > 0 && draft.is_stream() ? draft.next_in : draft.arrives_in,
           .per_token = draft.per_token,
@@ -538,8 +538,10 @@ void TargetEngine::note_round(Sequence& sequence,
   }
 }
 
-std::vector<PathToken> TargetEngine::best_path(const Sequence& sequence, std::uint32_t n) const {
-  return store_.best_path(sequence.id, n, length_.calibration(), sequence.odds.factor());
+const std::vector<PathToken>& TargetEngine::best_path(const Sequence& sequence,
+                                                      std::uint32_t n) const {
+  const PathQuery query{.seq = sequence.id, .n = n, .odds = sequence.odds.factor()};
+  return sequence.paths.best(query, store_, length_.calibration());
 }
 
 void TargetEngine::note_proposals(Sequence& sequence, std::span<const ScoredToken> scored) {

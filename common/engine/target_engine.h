@@ -158,13 +158,15 @@ class TargetEngine {
   bool may_ask(const Sequence& sequence) const;
   Duration longest_wait(TimePoint now);
   void note_yield(Duration took);
-  std::vector<PathToken> best_path(const Sequence& sequence, std::uint32_t n) const;
+  // Valid until it is asked of the same sequence again.
+  const std::vector<PathToken>& best_path(const Sequence& sequence, std::uint32_t n) const;
   void note_proposals(Sequence& sequence, std::span<const ScoredToken> scored);
   void note_draft_tokens(std::span<const ScoredToken> scored);
   void ask_all(TimePoint now);
   void ask_kinds(ProposerSet kinds, TimePoint now);
   void ask_draft(Sequence& sequence, TimePoint now);
-  std::uint32_t draft_budget_of(const Sequence& sequence, const DraftOutlook& draft) const;
+  std::uint32_t draft_budget_of(const Sequence& sequence, const DraftOutlook& draft);
+  std::uint32_t best_budget(std::uint32_t cap);
   std::uint32_t n_drafted_ahead(const Sequence& sequence) const;
   static std::uint32_t n_drafted(std::span<const PathToken> path);  // its first tokens
   std::uint32_t most_asked(const Sequence& sequence) const;
@@ -186,6 +188,7 @@ class TargetEngine {
   DraftLength length_;
   DraftOutcomes outcomes_;
   DraftBudget budget_;
+  std::array<std::uint32_t, kMaxDraftTokens + 1> best_budgets_{};  // by cap; 0: not asked yet
   std::uint32_t n_to_make_ = 0;  // of the draft that has most to make for what was asked last
   ProposalWait wait_;
   DraftingGate gate_;

@@ -30,13 +30,13 @@ std::size_t Calibration::agreement_class(const PathToken& token) {
   return static_cast<std::size_t>(std::clamp(token.sources.size() - 1, 0, 2));
 }
 
-const Calibration::Confidence& Calibration::known(const PathToken& token) const {
-  const Agreements& of_source = cells_[static_cast<std::size_t>(token.source)];
-  return of_source[agreement_class(token)][confidence_class(token)];
+std::size_t Calibration::place_of(const PathToken& token) {
+  return static_cast<std::size_t>(token.source) * kOfSource +
+         agreement_class(token) * kConfidences + confidence_class(token);
 }
 
 double Calibration::mean(const PathToken& token, std::uint32_t depth) const {
-  const Confidence& counts = known(token);
+  const Confidence& counts = known_[place_of(token)];
   const Cell& here = counts.at_depth[depth_class(depth)];
   const double said = token.confidence / 255.0;
   const double overall =
@@ -47,20 +47,20 @@ double Calibration::mean(const PathToken& token, std::uint32_t depth) const {
 double Calibration::acceptance(const PathToken& token, std::uint32_t depth, double odds) const {
   const double of_all = mean(token, depth);
   const double here = odds * of_all / (1 - of_all + odds * of_all);
-  const double n = known(token).all.n_tried + kPriorWeight;
+  const double n = known_[place_of(token)].all.n_tried + kPriorWeight;
   const double cautious = here - kOneSided90 * std::sqrt(here * (1 - here) / n);
   return std::clamp(cautious, kLeastOfMean * here, 1.0);
 }
 
 void Calibration::observe(std::span<const ScoredToken> scored) {
+  if (!scored.empty()) ++n_observed_;
   std::array<bool, kProposerKinds> has_faded{};
   for (const ScoredToken& each : scored) {
     const auto source = static_cast<std::size_t>(each.token.source);
     if (!std::exchange(has_faded[source], true))
-      for (auto& confidences : cells_[source])
-        for (Confidence& confidence : confidences)
-          for (Cell& cell : confidence.at_depth) cell.fade(kDepthFade);
-    auto& counts = const_cast<Confidence&>(known(each.token));
+      for (Confidence& confidence : std::span(known_).subspan(source * kOfSource, kOfSource))
+        for (Cell& cell : confidence.at_depth) cell.fade(kDepthFade);
+    Confidence& counts = known_[place_of(each.token)];
     for (Cell* cell : {&counts.all, &counts.at_depth[depth_class(each.depth)]}) {
       cell->fade(kFade);
       cell->n_tried += 1;

@@ -24,6 +24,8 @@ class Calibration {
 
   // What became of the proposals for one sequence in one round, verified or not.
   void observe(std::span<const ScoredToken> scored);
+  // How often something was observed: while it is the same, so is all that is said here.
+  std::uint64_t n_observed() const { return n_observed_; }
 
  private:
   static constexpr std::size_t kConfidences = 8;
@@ -41,9 +43,10 @@ class Calibration {
   static std::size_t depth_class(std::uint32_t depth);
   static std::size_t agreement_class(const PathToken& token);
   static std::size_t confidence_class(const PathToken& token);
-  const Confidence& known(const PathToken& token) const;
-  using Agreements = std::array<std::array<Confidence, kConfidences>, kAgreements>;
-  std::array<Agreements, kProposerKinds> cells_{};
+  static std::size_t place_of(const PathToken& token);
+  static constexpr std::size_t kOfSource = kAgreements * kConfidences;
+  std::array<Confidence, kProposerKinds * kOfSource> known_{};  // those of a source together
+  std::uint64_t n_observed_ = 0;
 };
 
 }  // namespace foretoken

@@ -1,8 +1,8 @@
 #include "common/spec/proposal_store.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
-#include <utility>
 
 #include "common/base/check.h"
 #include "common/spec/prefix_hash.h"
@@ -14,6 +14,10 @@ using TreeEdge = ProposalStore::TreeEdge;
 
 bool by_content(const TreeEdge& a, const TreeEdge& b) {
   return std::tie(a.prefix, a.token, a.position) < std::tie(b.prefix, b.token, b.position);
+}
+
+PathToken token_of(const TreeEdge& edge) {
+  return {edge.token, edge.confidence, edge.source, edge.sources};
 }
 
 // Makes room in steps, so that a flood costs little per edge: the least confident eighth goes.
@@ -31,24 +35,32 @@ void drop_least_confident(std::vector<TreeEdge>& edges) {
 
 }  // namespace
 
-const ProposalStore::Continuations& ProposalStore::find(SeqId seq) const {
-  const auto found = sequences_.find(seq);
-  FORETOKEN_CHECK(found != sequences_.end(), "no such sequence in the proposal store");
+template <class Sequences>
+auto& ProposalStore::find_in(Sequences& sequences, SeqId seq) {
+  const auto found = sequences.find(seq);
+  FORETOKEN_CHECK(found != sequences.end(), "no such sequence in the proposal store");
   return found->second;
 }
 
-ProposalStore::Continuations& ProposalStore::find(SeqId seq) {
-  return const_cast<Continuations&>(std::as_const(*this).find(seq));
+const ProposalStore::Continuations& ProposalStore::find(SeqId seq) const {
+  return find_in(sequences_, seq);
 }
 
 void ProposalStore::open(SeqId seq, const CommittedTokens& text) {
-  sequences_.insert_or_assign(seq, Continuations{.text = &text, .edges = {}});
+  sequences_.insert_or_assign(
+      seq, Continuations{.text = &text, .edges = {}, .last_change = ++n_changes_});
 }
 
 void ProposalStore::drop_committed(SeqId seq) {
-  Continuations& known = find(seq);
-  std::erase_if(known.edges,
-                [&](const TreeEdge& edge) { return edge.position < known.text->size(); });
+  Continuations& known = find_in(sequences_, seq);
+  const auto n_dropped = std::erase_if(
+      known.edges, [&](const TreeEdge& edge) { return edge.position < known.text->size(); });
+  if (n_dropped > 0) known.last_change = ++n_changes_;
+}
+
+ProposalStore::State ProposalStore::state(SeqId seq) const {
+  const Continuations& known = find(seq);
+  return {.change = known.last_change, .length = known.text->size()};
 }
 
 void ProposalStore::close(SeqId seq) { sequences_.erase(seq); }
@@ -67,11 +79,14 @@ bool ProposalStore::well_formed(const Proposal& proposal) const {
 void ProposalStore::add_edge(Continuations& known, const TreeEdge& edge) {
   auto at = std::lower_bound(known.edges.begin(), known.edges.end(), edge, by_content);
   if (at != known.edges.end() && !by_content(edge, *at)) {
+    const TreeEdge before = *at;
     at->sources.add(edge.sources);
     if (std::tie(at->confidence, at->source) < std::tie(edge.confidence, edge.source))
       std::tie(at->confidence, at->source) = std::tie(edge.confidence, edge.source);
+    if (*at != before) known.last_change = ++n_changes_;
     return;
   }
+  known.last_change = ++n_changes_;
   known.edges.insert(at, edge);
   if (known.edges.size() > kMaxEdges) drop_least_confident(known.edges);
 }
@@ -114,9 +129,7 @@ std::vector<ScoredToken> ProposalStore::score(SeqId seq, Position from) const {
       if (edge.position != at) continue;
       const bool stood = edge.token == committed;
       goes_on = goes_on || stood;
-      scored.push_back({.token = {edge.token, edge.confidence, edge.source, edge.sources},
-                        .depth = at - from,
-                        .stood = stood});
+      scored.push_back({.token = token_of(edge), .depth = at - from, .stood = stood});
     }
   }
   return scored;
@@ -130,36 +143,42 @@ std::span<const TreeEdge> ProposalStore::after(const Continuations& known, Prefi
 }
 
 // Depth-first over the tree of edges. The best path maximises the expected number of accepted
-// tokens, a1 + a1 a2 + ... = a1 (1 + a2 (1 + ...)), which is computed from the leaves up.
+// tokens, a1 + a1 a2 + ... = a1 (1 + a2 (1 + ...)), which is computed from the leaves up. Each edge
+// notes the best one after it: it belongs to one prefix, so that is always the same.
 struct ProposalStore::Walk {
+  using Index = std::uint16_t;
+  static constexpr Index kNone = 0xFFFF;
+  static_assert(kMaxEdges < kNone);
+  struct Branch {
+    double value = 0;
+    Index first = kNone;
+  };
+
+  // Not an aggregate, which would clear `next` in each walk.
+  Walk(const Continuations& of, const Calibration& by, double with_odds)
+      : known(of), calibration(by), odds(with_odds) {}
+
   const Continuations& known;
   const Calibration& calibration;
-  double odds = 1;
+  const double odds;
   // A tree has no more edges; colliding hashes could pretend it has.
   std::size_t visits_left = kMaxEdges;
+  std::array<Index, kMaxEdges> next;  // by edge: only those that were visited have one
 
-  double best(PrefixHash prefix,
-              Position position,
-              std::uint32_t n,
-              std::uint32_t depth,
-              std::vector<PathToken>& reversed) {
-    reversed.clear();
-    if (n == 0) return 0;
-    double best_value = 0;
-    std::vector<PathToken> below;
+  Branch best(PrefixHash prefix, Position position, std::uint32_t n, std::uint32_t depth) {
+    Branch best_branch;
+    if (n == 0) return best_branch;
     for (const TreeEdge& edge : after(known, prefix)) {
       if (edge.position != position || visits_left == 0) continue;
       --visits_left;
-      const PathToken token{edge.token, edge.confidence, edge.source, edge.sources};
-      const double rest =
-          best(prefix_hash_next(prefix, token.token), position + 1, n - 1, depth + 1, below);
-      const double value = calibration.acceptance(token, depth, odds) * (1 + rest);
-      if (value <= best_value && !reversed.empty()) continue;
-      best_value = value;
-      reversed.swap(below);
-      reversed.push_back(token);
+      const Branch rest =
+          best(prefix_hash_next(prefix, edge.token), position + 1, n - 1, depth + 1);
+      const double value = calibration.acceptance(token_of(edge), depth, odds) * (1 + rest.value);
+      if (value <= best_branch.value && best_branch.first != kNone) continue;
+      best_branch = {value, static_cast<Index>(&edge - known.edges.data())};
+      next[best_branch.first] = rest.first;
     }
-    return best_value;
+    return best_branch;
   }
 };
 
@@ -168,10 +187,11 @@ std::vector<PathToken> ProposalStore::best_path(SeqId seq,
                                                 const Calibration& calibration,
                                                 double odds) const {
   const Continuations& known = find(seq);
+  Walk walk(known, calibration, odds);
   std::vector<PathToken> path;
-  Walk walk{known, calibration, odds};
-  walk.best(known.text->prefix(), known.text->size(), n, 0, path);
-  std::reverse(path.begin(), path.end());
+  path.reserve(std::min<std::size_t>(n, known.edges.size()));
+  Walk::Index at = walk.best(known.text->prefix(), known.text->size(), n, 0).first;
+  for (; at != Walk::kNone; at = walk.next[at]) path.push_back(token_of(known.edges[at]));
   return path;
 }
 

@@ -41,8 +41,17 @@ class ProposalStore {
   // the text has passed, right ones and those it did not go on with, in the order of their depth.
   std::vector<ScoredToken> score(SeqId seq, Position from) const;
 
+  // What best_path() follows from, as far as it is the store's: equal states of a sequence are
+  // equal edges after a text of equal length.
+  struct State {
+    std::uint64_t change = 0;  // number of the last one
+    Position length = 0;
+    bool operator==(const State&) const = default;
+  };
+  State state(SeqId seq) const;
+
   // The path after the committed tokens with the largest expected number of accepted ones, at most
-  // n long. `odds`: as for Calibration::acceptance().
+  // n long. `odds`: as for Calibration::acceptance(). PathCache keeps it between changes.
   std::vector<PathToken> best_path(SeqId seq,
                                    std::uint32_t n,
                                    const Calibration& calibration,
@@ -64,15 +73,18 @@ class ProposalStore {
   struct Continuations {
     const CommittedTokens* text = nullptr;
     std::vector<TreeEdge> edges;
+    std::uint64_t last_change = 0;
   };
   struct Walk;
+  template <class Sequences>
+  static auto& find_in(Sequences& sequences, SeqId seq);
   const Continuations& find(SeqId seq) const;
-  Continuations& find(SeqId seq);
   bool well_formed(const Proposal& proposal) const;
   static std::span<const TreeEdge> after(const Continuations& known, PrefixHash prefix);
-  static void add_edge(Continuations& known, const TreeEdge& edge);
+  void add_edge(Continuations& known, const TreeEdge& edge);
 
   std::int32_t vocab_size_;
+  std::uint64_t n_changes_ = 0;
   std::unordered_map<SeqId, Continuations> sequences_;
 };
 
