@@ -216,7 +216,12 @@ void TargetEngine::verify(TimePoint now) {
   collect(now);
   const bool is_owed = is_whole_answer_owed(now);
   const Duration waited = wait_.end(is_owed, now);
-  if (!is_owed && !is_prefilling_ && !gate_.is_probing()) budget_.observe_wait(waited, n_to_make_);
+  if (!is_prefilling_ && !gate_.is_probing()) {
+    if (is_owed)
+      budget_.observe_owed();
+    else
+      budget_.observe_wait(waited, n_to_make_);
+  }
   make_plan(now);
   cut_proposals();
   fill_step();
@@ -565,7 +570,9 @@ void TargetEngine::note_draft_tokens(std::span<const ScoredToken> scored) {
       was_drafted = true;
       stood = stood || scored[end].stood;
     }
-    if (was_drafted) outcomes_.observe(scored[begin].depth, stood);
+    if (!was_drafted) continue;
+    outcomes_.observe(scored[begin].depth, stood);
+    if (scored[begin].depth == 0) budget_.observe_answer();
   }
 }
 

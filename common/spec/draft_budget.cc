@@ -8,14 +8,18 @@ namespace {
 constexpr double kWaitFade = 1 - 1.0 / 128;  // of waits, per wait
 constexpr std::uint32_t kFewRounds = 8;      // until these the request's limit is asked for
 constexpr std::uint32_t kAnotherEvery = 8;   // rounds
-constexpr double kNoSpread = 1e-6;           // of the square of the mean number of tokens
-constexpr double kDoubt = 0.5;  // standard error of what is assumed of a token's cost, of it
+// Steps without an answer after which half as many are asked for: one over a distant link may take
+// as many as its chain has tokens, and be used.
+constexpr std::uint32_t kPatience = 2 * kMaxDraftTokens;
+constexpr double kNoSpread = 1e-6;  // of the square of the mean number of tokens
+constexpr double kDoubt = 0.5;      // standard error of what is assumed of a token's cost, of it
 
 }  // namespace
 
 void DraftBudget::observe_wait(Duration waited, std::uint32_t n_made) {
   if (n_made == 0) return;
   ++n_rounds_;
+  observe_answer();
   const double n = n_made, seconds = std::chrono::duration<double>(waited).count();
   waits_.weight = kWaitFade * waits_.weight + 1;
   waits_.n = kWaitFade * waits_.n + n;
@@ -23,6 +27,17 @@ void DraftBudget::observe_wait(Duration waited, std::uint32_t n_made) {
   waits_.nn = kWaitFade * waits_.nn + n * n;
   waits_.n_seconds = kWaitFade * waits_.n_seconds + n * seconds;
   waits_.square_seconds = kWaitFade * waits_.square_seconds + seconds * seconds;
+}
+
+void DraftBudget::observe_answer() {
+  n_unanswered_ = 0;
+  most_ = std::min(2 * most_, kMaxDraftTokens);
+}
+
+void DraftBudget::observe_owed() {
+  if (++n_unanswered_ < kPatience) return;
+  n_unanswered_ = 0;
+  most_ = std::max(most_ / 2, 1u);
 }
 
 // The slope of the line, as far as the waits determine it. Numbers that hardly differ, or waits
@@ -48,7 +63,7 @@ DraftBudget::WaitCost DraftBudget::wait_cost() const {
 std::uint32_t DraftBudget::best(std::uint32_t n_sequences,
                                 std::uint32_t cap,
                                 const StepCost& cost) const {
-  cap = std::min(cap, kMaxDraftTokens);
+  cap = std::min(cap, most_);
   if (cap == 0) return 0;
   if (n_rounds_ < kFewRounds || !cost.knows_anything()) return cap;
   const Steps steps = steps_of(n_sequences, cap, cost);

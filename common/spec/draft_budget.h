@@ -3,7 +3,8 @@
 // the tokens of a round, by the time of a round, are most. Learns what a token costs in waiting:
 // nothing, where answers are there before the
 // target wants them, and then there is no reason to ask for less than the request allows. Pure:
-// times come as arguments. One thread.
+// times come as arguments. A draft whose answers never come in time is asked for ever fewer, so
+// that it takes less of the cores that it may share, until one does. One thread.
 #pragma once
 
 #include <array>
@@ -25,6 +26,11 @@ class DraftBudget {
   // and the longest needed n_made tokens of its draft. A wait that ended without an answer is none:
   // then the draft works beside the target, and long chains pay.
   void observe_wait(Duration waited, std::uint32_t n_made);
+
+  // A step that an answer was still owed at.
+  void observe_owed();
+  // One has come, perhaps late, and its first token had its turn.
+  void observe_answer();
 
   // The best number for n_sequences in one step, at least 1 and at most `cap`; in one round of
   // eight another one, because what a token costs is only learnt from different numbers.
@@ -51,6 +57,8 @@ class DraftBudget {
   const DraftOutcomes& outcomes_;
   Line waits_;
   std::uint32_t n_rounds_ = 0;
+  std::uint32_t most_ = kMaxDraftTokens;  // while answers do not come, less
+  std::uint32_t n_unanswered_ = 0;  // steps that owed, since the last answer or change of most_
 };
 
 }  // namespace foretoken

@@ -99,6 +99,45 @@ TEST(DraftBudget, FollowsADraftThatGetsBetter) {
   EXPECT_GE(pair.share_of_best(), 0.94);
 }
 
+TEST(DraftBudget, AsksADraftThatNeverAnswersForEverFewer) {
+  const DraftOutcomes outcomes;
+  DraftBudget mute(outcomes);
+  const StepCost unknown;
+  for (int i = 0; i < 32; ++i) mute.observe_owed();
+  EXPECT_EQ(mute.best(1, kMost, unknown), kMost) << "its chain may be under way still";
+  std::uint32_t before = kMost;
+  for (int i = 0; i < 1000; ++i) {
+    mute.observe_owed();
+    const std::uint32_t n = mute.best(1, kMost, unknown);
+    ASSERT_LE(n, before);
+    ASSERT_GE(n, 1u);
+    before = n;
+  }
+  EXPECT_EQ(before, 1u);
+}
+
+TEST(DraftBudget, AsksForAllAgainWithinAFewAnswers) {
+  for (const bool waited_for : {true, false}) {
+    const DraftOutcomes outcomes;
+    DraftBudget budget(outcomes);
+    const StepCost unknown;
+    for (int i = 0; i < 1000; ++i) budget.observe_owed();
+    for (int i = 0; i < 5; ++i)
+      waited_for ? budget.observe_wait(from_ms(1), 1) : budget.observe_answer();
+    EXPECT_EQ(budget.best(1, kMost, unknown), kMost) << waited_for;
+  }
+}
+
+TEST(DraftBudget, AsksADraftWhoseChainsComeLateForAllWhileTheyAreUsed) {
+  const DraftOutcomes outcomes;
+  DraftBudget distant(outcomes);
+  for (int i = 0; i < 1000; ++i) {
+    distant.observe_owed();
+    if (i % 20 == 19) distant.observe_answer();
+    ASSERT_EQ(distant.best(1, kMost, StepCost()), kMost);
+  }
+}
+
 TEST(DraftBudget, NeverExceedsTheLimitAndIsNeverNothing) {
   Pair pair(1, 3, 0.1);
   for (int i = 0; i < 200; ++i, pair.run(1))
