@@ -12,6 +12,10 @@ constexpr double kBetter = 1.03;
 // so many passes on, less than the second.
 constexpr double kLost = 0.7;
 constexpr double kLostLater = 0.85;
+// A trial of asks ends sooner: it costs what asking costs where it does not pay, and what it may
+// find soon comes again.
+constexpr double kAskingLost = 0.85;
+constexpr double kAskingLostLater = 0.95;
 constexpr std::uint32_t kLeastPasses = 6;
 // A steady way that yields less than this part of what it did calls for a trial.
 constexpr double kFallen = 0.8;
@@ -101,13 +105,15 @@ bool DraftingGate::is_pause_over() const {
 }
 
 bool DraftingGate::has_fallen(const StepCost& cost) const {
-  return steady_asks_ && n_passes_ >= 2 * kWindow && n_passes_ % kLeastPasses == 0 &&
+  return steady_asks_ && n_passes_ >= kWindow && n_passes_ % kLeastPasses == 0 &&
          steady_.yield(cost) < kFallen * kept_yield_;
 }
 
 bool DraftingGate::is_lost(const StepCost& cost) const {
   if (n_passes_ < kLeastPasses) return false;
-  const double least = n_passes_ < 2 * kLeastPasses ? kLost : kLostLater;
+  const bool is_later = n_passes_ >= 2 * kLeastPasses;
+  const double least =
+      steady_asks_ ? (is_later ? kLostLater : kLost) : (is_later ? kAskingLostLater : kAskingLost);
   return trial_.yield(cost) < least * steady_.yield(cost);
 }
 

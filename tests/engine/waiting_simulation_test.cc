@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "bench/schedule/row_curve.h"
 #include "common/engine/draft_engine.h"
@@ -26,6 +27,7 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 constexpr PrefixHash kRoot = 11;
 constexpr Duration kTargetStep = milliseconds(6);
@@ -54,8 +56,17 @@ struct Scene {
   bool has_twin = false;         // a second source that says what the draft says
   std::uint32_t run_ahead = 0;   // of the draft; 0: whole answers
   bool has_row_curve = false;    // that of bench schedule, not kRowCost
+  bool is_sure = false;          // the draft says of each token that it is certain
+  // The text changes sides after each: in every other one the draft is never right; 0 = never.
+  Duration side{};
+
+  // On which side the text is, from 0.
+  int side_at(TimePoint now) const {
+    return side > Duration{} ? static_cast<int>((now - kStart) / side) : 0;
+  }
 };
 constexpr Duration kHiccup = milliseconds(50);
+constexpr TokenId kNever = 47;  // none of the text's
 
 Duration scaled(Duration duration, double by) {
   return Duration(static_cast<Duration::rep>(static_cast<double>(duration.count()) * by));
@@ -114,6 +125,8 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
                         .parents = {},
                         .confidences = ready.confidence,
                         .source = kind()};
+      if (scene_.is_sure) std::ranges::fill(proposal.confidences, std::uint8_t{255});
+      if (scene_.side_at(now) % 2 == 1) std::ranges::fill(proposal.tokens, kNever);
       into.insert(ready.seq, proposal);
       proposal.source = ProposerKind::kPrediction;
       if (scene_.has_twin) into.insert(ready.seq, proposal);
@@ -225,10 +238,9 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
   int n_steps_ = 0;
 };
 
-// Sure of tokens that never come: the scripted text does not use the last of the vocabulary.
+// Sure of tokens that never come.
 class SureLiar final : public Proposer {
  public:
-  explicit SureLiar(TokenId never) : never_(never) {}
   ProposerKind kind() const override { return ProposerKind::kNgram; }
   void open(const Opening& opening) override { texts_[opening.seq] = &opening.text; }
   void ask(std::span<const Ask> asks) override {
@@ -236,7 +248,7 @@ class SureLiar final : public Proposer {
       const CommittedTokens& text = *texts_.at(ask.seq);
       ready_.add(ask.seq, {.base = text.size(),
                            .prefix = text.prefix(),
-                           .tokens = std::vector<TokenId>(ask.budget, never_),
+                           .tokens = std::vector<TokenId>(ask.budget, kNever),
                            .parents = {},
                            .confidences = std::vector<std::uint8_t>(ask.budget, 240),
                            .source = kind()});
@@ -249,7 +261,6 @@ class SureLiar final : public Proposer {
   }
 
  private:
-  TokenId never_;
   std::map<SeqId, const CommittedTokens*> texts_;
   ReadyProposals ready_;
 };
@@ -258,6 +269,11 @@ struct Outcome {
   double tokens_per_step = 0;  // tokens in the time of one plain step
   double per_round = 0;        // tokens per verification
   double acceptance = 0;
+  struct Pass {
+    TimePoint ended;
+    std::uint32_t n_tokens = 0;
+  };
+  std::vector<Pass> passes;
 };
 
 // A step that would take so long alone, beside a draft that slows it down while it works. Returns
@@ -288,7 +304,7 @@ Outcome play(const Scene& scene) {
                             .max_sequences = static_cast<std::int32_t>(scene.n_sequences),
                             .run_ahead = scene.run_ahead});
   SimulatedDraft draft(draft_engine, scene);
-  SureLiar liar(47);
+  SureLiar liar;
   TargetEngine engine(target_model, *backend, {.each = {&draft, &liar}, .watch = &draft},
                       {.kv = {.n_blocks = n_blocks, .block_tokens = 16},
                        .max_running = static_cast<std::int32_t>(scene.n_sequences),
@@ -299,8 +315,7 @@ Outcome play(const Scene& scene) {
         .prompt = {static_cast<TokenId>(seq % 40), static_cast<TokenId>(seq / 40 + 2), 3}};
     request.params = {.temperature = 0, .max_tokens = scene.n_tokens};
     if (scene.has_liar) request.proposers.add(ProposerKind::kNgram);
-    // The liar's token is none of the text's.
-    request.params.bad_words = {{47}};
+    request.params.bad_words = {{kNever}};
     request.draft_len = scene.draft_len;
     request.length = scene.length;
     EXPECT_TRUE(engine.open(request, kStart).ok());
@@ -313,6 +328,7 @@ Outcome play(const Scene& scene) {
       scene.counts_from * static_cast<double>(scene.n_tokens) * scene.n_sequences;
   TimePoint counted_from = kStart;
   std::uint64_t n_before = 0;
+  std::vector<Outcome::Pass> passes;
   while (engine.has_work()) {
     const TimePoint until = now + engine.wait_hint(now);
     while (now < until && !engine.proposals_complete(now)) {
@@ -338,6 +354,7 @@ Outcome play(const Scene& scene) {
                                     : (draft.run(now + took, scene.slowdown), now + took);
     draft.send(now);
     engine.record_step_time(took);
+    passes.push_back({now, output.n_committed});
   }
   const TargetSnapshot snapshot = engine.snapshot();
   return {.tokens_per_step =
@@ -345,7 +362,8 @@ Outcome play(const Scene& scene) {
               static_cast<double>((now - counted_from - disturbed).count()) / scene.n_sequences,
           .per_round = static_cast<double>(n_tokens) / static_cast<double>(snapshot.n_steps) /
                        scene.n_sequences,
-          .acceptance = test::acceptance_rate(snapshot.spec)};
+          .acceptance = test::acceptance_rate(snapshot.spec),
+          .passes = std::move(passes)};
 }
 
 // Tokens per plain step of a draft that is waited for and answers with K tokens every time.
@@ -466,6 +484,69 @@ TEST(Waiting, IsNotSlowerThanPlainOnceItKnows) {
             << (shares_cores ? "same cores, " : "own cores, ") << n_sequences
             << " sequences, error " << error << ", acceptance " << outcome.acceptance;
       }
+}
+
+// A draft of random weights whose last norm makes it certain: as never right, and always sure.
+TEST(Waiting, ASureDraftThatIsAlwaysWrongCostsLittleOnceThatIsKnown) {
+  for (const bool shares_cores : {false, true})
+    for (const std::uint32_t n_sequences : {1u, 4u, 16u})
+      for (const double c : {0.05, 0.3}) {
+        Scene scene{.c = c, .error = 30, .draft_len = 8, .n_sequences = n_sequences};
+        if (shares_cores) scene.slowdown = scene.target_slowdown = 2;
+        scene.n_tokens = 1600;
+        scene.is_sure = true;
+        EXPECT_GE(play(scene).tokens_per_step, 0.95) << "from its first token";
+        scene.counts_from = 0.3;
+        EXPECT_GE(play(scene).tokens_per_step, 0.97)
+            << (shares_cores ? "same cores, " : "own cores, ") << n_sequences << " sequences, c "
+            << c;
+      }
+}
+
+// Tokens in the time of a plain step between two times.
+double speed_between(const Outcome& outcome, const Scene& scene, TimePoint begin, TimePoint end) {
+  double n_tokens = 0;
+  for (const Outcome::Pass& pass : outcome.passes)
+    if (pass.ended > begin && pass.ended <= end) n_tokens += pass.n_tokens;
+  return n_tokens * static_cast<double>(scene.step.count()) /
+         static_cast<double>((end - begin).count()) / scene.n_sequences;
+}
+
+// Time from the turn of the text until a quarter of a second has 90 % of the gain that the second
+// half of the side has.
+Duration until_back(const Outcome& outcome, const Scene& scene, TimePoint turn) {
+  constexpr Duration kWindow = milliseconds(250);
+  const double gain = speed_between(outcome, scene, turn + scene.side / 2, turn + scene.side) - 1;
+  for (Duration after{}; after < scene.side - kWindow; after += milliseconds(10))
+    if (speed_between(outcome, scene, turn + after, turn + after + kWindow) >= 1 + 0.9 * gain)
+      return after;
+  return scene.side;
+}
+
+TEST(Waiting, FollowsATextThatChangesSidesEveryTwoSeconds) {
+  for (const bool shares_cores : {false, true})
+    for (const std::uint32_t n_sequences : {1u, 4u}) {
+      SCOPED_TRACE(testing::Message() << shares_cores << ", " << n_sequences << " sequences");
+      Scene scene{.draft_len = 8, .n_sequences = n_sequences, .n_tokens = 8000};
+      scene.side = seconds(2);
+      if (shares_cores) scene.slowdown = scene.target_slowdown = 2;
+      const Outcome outcome = play(scene);
+      const int n_sides = scene.side_at(outcome.passes.back().ended);
+      ASSERT_GE(n_sides, 6);
+      double hard = 0;
+      int n_hard = 0;
+      for (int side = 2; side < n_sides; ++side) {  // the first two are what is found out
+        const TimePoint turn = kStart + side * scene.side;
+        if (side % 2 == 0) {
+          EXPECT_GT(speed_between(outcome, scene, turn, turn + scene.side), 1.3) << side;
+          EXPECT_LE(until_back(outcome, scene, turn), seconds(1)) << side;
+        } else {
+          hard += speed_between(outcome, scene, turn, turn + scene.side);
+          ++n_hard;
+        }
+      }
+      EXPECT_GE(hard / n_hard, 0.96);
+    }
 }
 
 TEST(Waiting, ALiarBesideAnHonestDraftCostsLittle) {
