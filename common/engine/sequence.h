@@ -16,6 +16,7 @@
 #include "common/engine/target_events.h"
 #include "common/spec/committed_tokens.h"
 #include "common/spec/finish.h"
+#include "common/spec/lookup_gate.h"
 #include "common/spec/path_cache.h"
 #include "common/spec/proposal.h"
 #include "common/spec/row_rules.h"
@@ -81,6 +82,7 @@ struct Sequence {
   std::uint32_t n_awaited = 0;  // tokens of its draft's chain that the coming step is held back for
   SequenceOdds odds;
   mutable PathCache paths;  // the engine's best_path() of it
+  LookupGate lookups;
   SequenceStats stats;
 };
 

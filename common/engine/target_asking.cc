@@ -31,8 +31,7 @@ void TargetEngine::ask_kinds(ProposerSet kinds, TimePoint now) {
     kinds.for_each([&](ProposerKind kind) {
       if (!sequence->proposers.contains(kind)) return;
       if (!kAskedOverALink.contains(kind)) return add_ask(kind, *sequence, most_asked(*sequence));
-      // A memory costs a look-up, whether or not a model pays.
-      if (kind == ProposerKind::kMemory) return add_ask(kind, *sequence, most_asked(*sequence));
+      if (kind == ProposerKind::kMemory) return look_up(*sequence);
       if (may_ask(*sequence)) ask_draft(*sequence, now);
     });
   }

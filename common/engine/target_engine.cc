@@ -79,6 +79,7 @@ TargetEngine::TargetEngine(Model& model,
                            const TargetEngineOptions& options)
     : model_(model),
       watch_(proposers.watch),
+      memory_watch_(proposers.memory_watch),
       options_(completed(options, model)),
       limits_{.max_rows = options_.max_batch_rows,
               .prefill_chunk = options_.prefill_chunk,
@@ -140,7 +141,8 @@ std::optional<DraftOutlook> TargetEngine::owed(const Sequence& sequence, TimePoi
 }
 
 Duration TargetEngine::wait_hint(TimePoint now) {
-  const Duration longest = longest_wait(now);
+  Duration longest = longest_wait(now);
+  if (longest == Duration::zero()) longest = lookup_wait(now);  // else they come meanwhile
   if (longest > Duration::zero()) is_next_at_once_ = false;
   return longest;
 }
@@ -193,6 +195,10 @@ bool TargetEngine::is_whole_answer_owed(TimePoint now) const {
 }
 
 bool TargetEngine::proposals_complete(TimePoint now) {
+  if (lookup_wait_.is_waiting()) {
+    proposer_of(ProposerKind::kMemory)->collect(now, store_);
+    return !is_any_lookup_owed(now);
+  }
   if (Proposer* draft = proposer_of(ProposerKind::kDraft)) draft->collect(now, store_);
   return std::none_of(running_.begin(), running_.end(), [&](const Sequence* sequence) {
     if (sequence->n_awaited == 0) return false;
@@ -214,6 +220,8 @@ void TargetEngine::verify(TimePoint now) {
   step_began_ = now;
   if (std::exchange(is_next_at_once_, false)) pause_cost_.observe(n_decoded_, now - step_ended_);
   collect(now);
+  if (lookup_wait_.is_waiting())
+    length_.observe_wait(lookup_wait_.end(is_any_lookup_owed(now), now));
   const bool is_owed = is_whole_answer_owed(now);
   const Duration waited = wait_.end(is_owed, now);
   if (!is_prefilling_ && !gate_.is_probing()) {
@@ -529,6 +537,7 @@ void TargetEngine::note_round(Sequence& sequence,
   sequence.n_verified = static_cast<std::uint32_t>(sequence.path.size());
   sequence.n_accepted = n_accepted;
   note_proposals(sequence, store_.score(sequence.id, sequence.n_tokens() - n_delivered));
+  note_lookups(sequence, std::min(n_accepted, n_delivered));
   output_.n_verified += sequence.n_verified;
   if (sequence.n_verified > 0) {
     const std::uint32_t n_kept = std::min(n_accepted, n_delivered);

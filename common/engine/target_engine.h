@@ -22,6 +22,7 @@
 #include "common/engine/draft_watch.h"
 #include "common/engine/engine_options.h"
 #include "common/engine/fair_rows.h"
+#include "common/engine/lookup_wait.h"
 #include "common/engine/proposal_wait.h"
 #include "common/engine/scheduler.h"
 #include "common/engine/sequence.h"
@@ -44,6 +45,7 @@ struct Proposers {
   std::vector<Proposer*> each;  // at most one of a kind
   // Of the draft proposer where drafts are remote; null: its answers are immediate.
   const DraftWatch* watch = nullptr;
+  const DraftWatch* memory_watch = nullptr;  // likewise of a memory of texts
 };
 
 class TargetEngine {
@@ -157,6 +159,13 @@ class TargetEngine {
   bool is_gated(const Sequence& sequence) const;
   bool may_ask(const Sequence& sequence) const;
   Duration longest_wait(TimePoint now);
+  double least_lookup_gain() const;
+  bool may_look_up(const Sequence& sequence, std::uint32_t budget) const;
+  void look_up(Sequence& sequence);
+  void note_lookups(Sequence& sequence, std::uint32_t n_accepted);
+  bool is_lookup_owed(const Sequence& sequence, TimePoint now) const;
+  Duration lookup_wait(TimePoint now);
+  bool is_any_lookup_owed(TimePoint now) const;
   void note_yield(Duration took);
   // Valid until it is asked of the same sequence again.
   const std::vector<PathToken>& best_path(const Sequence& sequence, std::uint32_t n) const;
@@ -180,6 +189,7 @@ class TargetEngine {
   Model& model_;
   std::array<Proposer*, kProposerKinds> proposers_{};  // by kind
   const DraftWatch* watch_;
+  const DraftWatch* memory_watch_;
   TargetEngineOptions options_;
   SchedulerLimits limits_;
   KvCache kv_;
@@ -191,6 +201,8 @@ class TargetEngine {
   std::array<std::uint32_t, kMaxDraftTokens + 1> best_budgets_{};  // by cap; 0: not asked yet
   std::uint32_t n_to_make_ = 0;  // of the draft that has most to make for what was asked last
   ProposalWait wait_;
+  LookupWait lookup_wait_;
+  double lookup_gain_ = 1;  // tokens that an ask of a memory brings, of all sequences
   DraftingGate gate_;
   PrefillCost prefill_;
   bool draining_ = false;

@@ -84,6 +84,7 @@ void TargetEngine::open_proposers(Sequence& sequence) {
   const std::vector<TokenId> prediction = std::move(sequence.prediction);
   sequence.prediction.clear();
   if (sequence.proposal_cap() == 0) return;
+  sequence.lookups = LookupGate(lookup_gain_);
   const Opening opening{
       .seq = sequence.id,
       .text = sequence.text(),

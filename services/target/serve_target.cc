@@ -17,7 +17,7 @@ int serve_target(const Config& config, Runtime& runtime, const ServedModel& serv
   const TargetEngineOptions options =
       target_engine_options(config, model, served.free_bytes, served.vocabulary);
   TargetEngine engine(served.model, served.backend,
-                      {{&drafts, &memories, &ngram, &prediction}, &drafts}, options);
+                      {{&drafts, &memories, &ngram, &prediction}, &drafts, &memories}, options);
   TargetService service(
       target_service_options(config),
       target_hello(config, runtime.name(), model, served.backend, served.vocabulary, options),

@@ -1,0 +1,71 @@
+// When a target asks a memory of texts, and when a pass waits for its answers.
+#include <algorithm>
+
+#include "common/engine/target_engine.h"
+
+namespace foretoken {
+namespace {
+
+// Of target and memory together, where they share cores: a message each way, and the look-up.
+constexpr Duration kLookupCost = std::chrono::microseconds(100);
+constexpr double kMeanOf = 32;  // asks
+
+}  // namespace
+
+// An ask of one of several sequences saves its part of a pass.
+double TargetEngine::least_lookup_gain() const {
+  const double pass = length_.step_cost().seconds(static_cast<std::uint32_t>(running_.size()));
+  return pass > 0 ? in_seconds(kLookupCost) / pass : 0;
+}
+
+// Nothing is asked where what is at hand, of whichever source, is as good as sure.
+bool TargetEngine::may_look_up(const Sequence& sequence, std::uint32_t budget) const {
+  if (sequence.length == LengthMode::kFixed) return true;
+  if (!sequence.lookups.is_due(least_lookup_gain())) return false;
+  return !length_.is_plenty(best_path(sequence, budget), budget, sequence.odds.factor());
+}
+
+// Of two rounds: tokens cost a memory nothing, and those of the second are at hand if its next
+// answer is late.
+void TargetEngine::look_up(Sequence& sequence) {
+  const std::uint32_t budget = most_asked(sequence);
+  if (!may_look_up(sequence, budget)) return;
+  const std::uint32_t n_of_use = std::max(budget, sequence.finish.n_remaining() - 1);
+  add_ask(ProposerKind::kMemory, sequence, std::min({2 * budget, n_of_use, kMaxDraftTokens}));
+  lookup_gain_ += (sequence.lookups.asked() - lookup_gain_) / kMeanOf;
+}
+
+void TargetEngine::note_lookups(Sequence& sequence, std::uint32_t n_accepted) {
+  const auto stood = std::span<const PathToken>(sequence.path).first(n_accepted);
+  sequence.lookups.observe(static_cast<std::uint32_t>(std::count_if(
+      stood.begin(), stood.end(),
+      [](const PathToken& token) { return token.sources == ProposerSet{ProposerKind::kMemory}; })));
+}
+
+bool TargetEngine::is_lookup_owed(const Sequence& sequence, TimePoint now) const {
+  if (memory_watch_ == nullptr || !sequence.is_decoding || most_asked(sequence) == 0) return false;
+  if (!sequence.proposers.contains(ProposerKind::kMemory)) return false;
+  const DraftOutlook memory = memory_watch_->outlook(sequence.id, now);
+  return memory.readiness == DraftReadiness::kReady && memory.is_under_way;
+}
+
+Duration TargetEngine::lookup_wait(TimePoint now) {
+  if (is_prefilling_ || memory_watch_ == nullptr) return {};
+  double n_tokens = 0;
+  for (const Sequence* sequence : running_)
+    if (is_lookup_owed(*sequence, now)) n_tokens += sequence->lookups.gain();
+  if (n_tokens == 0) return {};
+  const double pass = length_.step_cost().seconds(static_cast<std::uint32_t>(running_.size()));
+  const auto duration = [](double seconds) {
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  };
+  const double saved = pass * n_tokens / static_cast<double>(running_.size());
+  return lookup_wait_.begin(duration(saved), duration(pass), now);
+}
+
+bool TargetEngine::is_any_lookup_owed(TimePoint now) const {
+  return std::any_of(running_.begin(), running_.end(),
+                     [&](const Sequence* sequence) { return is_lookup_owed(*sequence, now); });
+}
+
+}  // namespace foretoken

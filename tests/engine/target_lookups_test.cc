@@ -1,0 +1,154 @@
+// When a target asks a memory of texts and when it waits for one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "common/engine/target_engine.h"
+#include "kernels/include/backend.h"
+#include "tests/support/plain_decode.h"
+#include "tests/support/scripted_model.h"
+
+namespace foretoken {
+namespace {
+
+// Knows the text, or something else; answers at once or when the test says so.
+class PuppetSource final : public Proposer, public DraftWatch {
+ public:
+  explicit PuppetSource(ProposerKind kind) : kind_(kind) {}
+  ProposerKind kind() const override { return kind_; }
+  void open(const Opening& opening) override { text_ = &opening.text; }
+  void ask(std::span<const Ask> asks) override {
+    n_asks += asks.size();
+    for (const Ask& ask : asks) {
+      Proposal proposal{.base = text_->size(), .prefix = text_->prefix(), .source = kind_};
+      for (Position i = text_->size(); i < script.size() && proposal.tokens.size() < ask.budget;
+           ++i) {
+        proposal.tokens.push_back(script[i]);
+        proposal.confidences.push_back(250);
+      }
+      ready_.emplace_back(ask.seq, std::move(proposal));
+    }
+  }
+  void collect(TimePoint, ProposalStore& into) override {
+    if (is_slow) return;
+    for (const auto& [seq, proposal] : ready_) into.insert(seq, proposal);
+    ready_.clear();
+  }
+  void close(SeqId) override { ready_.clear(); }
+  DraftOutlook outlook(SeqId, TimePoint) const override {
+    return {.readiness = DraftReadiness::kReady, .is_under_way = !ready_.empty()};
+  }
+
+  std::vector<TokenId> script;
+  bool is_slow = false;
+  std::size_t n_asks = 0;
+
+ private:
+  ProposerKind kind_;
+  const CommittedTokens* text_ = nullptr;
+  std::vector<std::pair<SeqId, Proposal>> ready_;
+};
+
+class TargetLookupsTest : public ::testing::Test {
+ protected:
+  static constexpr Position kMaxLen = 512;
+  static constexpr Duration kPass = std::chrono::milliseconds(5);
+
+  TargetLookupsTest() {
+    TargetEngineOptions options;
+    options.kv = {.n_blocks = 100, .block_tokens = 8};
+    options.max_batch_rows = 64;
+    options.max_running = 4;
+    options.max_model_len = kMaxLen;
+    engine_ = std::make_unique<TargetEngine>(
+        model_, *backend_, Proposers{.each = {&memory_, &ngram_}, .memory_watch = &memory_},
+        options);
+  }
+  // A sequence of which each source knows the text, or nothing that is right.
+  void open(bool memory_knows, bool ngram_knows) {
+    OpenRequest r{.seq = SeqId{++n_opened_}, .prompt = {1, 2, 3}};
+    r.params = {.temperature = 0, .max_tokens = 200, .ignore_eos = true};
+    r.draft_len = 4;
+    r.proposers = {ProposerKind::kMemory, ProposerKind::kNgram};
+    std::vector<TokenId> text = r.prompt;
+    const auto answer = plain_decode(model_, *backend_, r, kMaxLen).ids;
+    text.insert(text.end(), answer.begin(), answer.end());
+    std::vector<TokenId> wrong = text;
+    for (TokenId& token : wrong) token = (token + 1) % 40;
+    memory_.script = memory_knows ? text : wrong;
+    ngram_.script = ngram_knows ? text : std::vector<TokenId>{};
+    ASSERT_TRUE(engine_->open(r, now_).ok());
+  }
+  void step() {
+    n_passes_ += engine_->step(now_).n_rows > 0;
+    engine_->record_step_time(kPass);
+    now_ += kPass;
+  }
+  // Asks per pass of a sequence from beginning to end.
+  double asks_of_one(bool memory_knows, bool ngram_knows) {
+    memory_.n_asks = 0;
+    n_passes_ = 0;
+    open(memory_knows, ngram_knows);
+    while (engine_->has_work()) step();
+    return static_cast<double>(memory_.n_asks) / n_passes_;
+  }
+
+  std::unique_ptr<Backend> backend_ = make_backend({.device = "cpu", .n_threads = 1});
+  ScriptedModel model_{{.vocab_size = 40, .max_model_len = kMaxLen, .eos_token_ids = {}}};
+  PuppetSource memory_{ProposerKind::kMemory};
+  PuppetSource ngram_{ProposerKind::kNgram};
+  std::unique_ptr<TargetEngine> engine_;
+  TimePoint now_{std::chrono::hours(1)};
+  std::uint64_t n_opened_ = 0;
+  int n_passes_ = 0;
+};
+
+TEST_F(TargetLookupsTest, AsksAfterEachPassWhereGuessesStand) {
+  asks_of_one(true, false);
+  EXPECT_GT(asks_of_one(true, false), 0.95);
+}
+
+TEST_F(TargetLookupsTest, AsksSeldomWhereGuessesDoNotStandAndAgainWhereTheyDo) {
+  asks_of_one(true, false);
+  for (int i = 0; i < 3; ++i) asks_of_one(false, false);
+  EXPECT_LT(asks_of_one(false, false), 0.1);
+  asks_of_one(true, false);
+  EXPECT_GT(asks_of_one(true, false), 0.9);
+}
+
+TEST_F(TargetLookupsTest, AsksForNothingThatIsAtHandAlready) {
+  asks_of_one(true, true);
+  EXPECT_LT(asks_of_one(true, true), 0.2);
+}
+
+TEST_F(TargetLookupsTest, WaitsForAnswersWhereTheyHaveBroughtTokens) {
+  asks_of_one(true, false);
+  open(true, false);
+  for (int i = 0; i < 4; ++i) step();
+  memory_.is_slow = true;
+  step();
+  const Duration longest = engine_->wait_hint(now_);
+  EXPECT_GT(longest, Duration::zero());
+  EXPECT_LE(longest, kPass / 4);
+  EXPECT_FALSE(engine_->proposals_complete(now_));
+  memory_.is_slow = false;
+  EXPECT_TRUE(engine_->proposals_complete(now_));
+}
+
+TEST_F(TargetLookupsTest, DoesNotWaitForAnswersThatBringNothing) {
+  for (int i = 0; i < 4; ++i) asks_of_one(false, false);
+  memory_.is_slow = true;
+  open(false, false);
+  Duration waited{};
+  while (engine_->has_work()) {
+    waited += engine_->wait_hint(now_);
+    step();
+  }
+  EXPECT_EQ(waited, Duration::zero());
+  EXPECT_GT(memory_.n_asks, 0u);
+}
+
+}  // namespace
+}  // namespace foretoken
