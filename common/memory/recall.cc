@@ -25,7 +25,8 @@ std::uint32_t TokenMemory::match_at(Cursor at, std::span<const TokenId> query) c
       at = {before, chunk(before).n_used};
     }
     --at.offset;
-    if (ring_[index_of(at)] != query[query.size() - 1 - length]) break;  // a boundary is no token
+    if (chunk(at.number).tokens[at.offset] != query[query.size() - 1 - length])
+      break;  // a boundary is no token
     ++length;
   }
   return length;
@@ -38,7 +39,7 @@ TokenId TokenMemory::read(Cursor& at) const {
     at = {after, 0};
     if (chunk(after).n_used == 0) return kBoundary;
   }
-  return ring_[index_of(at)];
+  return chunk(at.number).tokens[at.offset];
 }
 
 TokenMemory::Places TokenMemory::places_of(std::size_t order,
@@ -46,7 +47,7 @@ TokenMemory::Places TokenMemory::places_of(std::size_t order,
                                            std::span<const TokenId> query,
                                            std::uint32_t& n_looked) const {
   Places places;
-  std::uint32_t place = heads_[order][bucket_of(mix64(key))];
+  std::uint32_t place = heads_[order].of(mix64(key));
   std::uint32_t n_compared = 0;
   for (std::uint32_t n_links = 0; place != kNowhere && n_links < kMaxLooked; ++n_links) {
     const Cursor at{place / kChunk, place % kChunk};
@@ -54,7 +55,7 @@ TokenMemory::Places TokenMemory::places_of(std::size_t order,
     if (!is_live(at.number) || at.offset >= chunk(at.number).n_used) break;
     ++n_looked;
     const std::uint32_t match = match_at(at, query);
-    place = earlier_[order][index_of(at)];
+    place = chunk(at.number).earlier[order][at.offset];
     if (match < kOrders[order]) continue;  // other words in the same bucket
     if (match > places.match) places = {.match = match};
     if (match == places.match) places.at[places.n++] = at;

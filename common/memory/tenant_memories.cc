@@ -119,12 +119,13 @@ bool TenantMemories::make_room(std::uint64_t n_places) {
   return true;
 }
 
-// Doubles a tenant's places. If there is no room for that, the tenant's new text overwrites its old
-// one. It has an open document, so make_room() does not drop it.
+// Doubles a tenant's places. If there is no room for that, or its ring cannot grow now, the
+// tenant's new text overwrites its old one. It has an open document, so make_room() does not drop
+// it.
 void TenantMemories::grow(Tenant& tenant) {
   const std::uint64_t n_now = tenant.memory.n_places();
   const std::uint64_t n_wanted = std::min(2 * n_now, most_places_);
-  if (n_wanted == n_now || !make_room(n_wanted - n_now)) return;
+  if (n_wanted == n_now || !tenant.memory.can_grow() || !make_room(n_wanted - n_now)) return;
   tenant.memory.grow(static_cast<std::uint32_t>(n_wanted));
   n_reserved_ += n_wanted - n_now;
 }

@@ -1,7 +1,7 @@
 // Texts of one tenant as tokens, and what followed the same words before in any of them. A ring of
-// places, one token each; for each order of 2, 4 and 8 a table that leads from that many last
-// tokens to the latest place after them, and from each place to the one before. Places are compared
-// token by token, so nothing is found that is not there.
+// chunks of places, one token each; for each order of 2, 4 and 8 a table that leads from that many
+// last tokens to the latest place after them, and from each place to the one before. Places are
+// compared token by token, so nothing is found that is not there.
 //
 // Documents are written side by side: each fills chunks of its own, whose headers name the chunk
 // before and after. A match walks these links and never leaves its document. The oldest chunk is
@@ -9,12 +9,17 @@
 // a number that is too old is dead. Behind a dead place a chain ends; a document writes on in young
 // chunks only, so that such a place is at least half a ring old.
 //
+// It grows without a pause: a chunk is allocated when it is first written, and a larger table is
+// filled from the one before by a few heads with each token, so that who waits for a look-up never
+// waits for all that is remembered to be copied.
+//
 // It must not know whose texts these are, what a sequence is, or how long anything takes. It reads
 // no clock and no file. One thread.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -77,13 +82,16 @@ class TokenMemory {
               const RecallRules& rules,
               Recollection& recollection) const;
 
-  // To more places, with all that is remembered. Takes about as long as copying it.
+  // To more places, with all that is remembered. Where places have been overwritten it has to wait
+  // for the end of the ring.
+  bool can_grow() const;
   void grow(std::uint32_t n_places);
 
   std::uint32_t n_places() const { return n_chunks_ * kChunk; }
-  std::uint32_t n_free_chunks() const { return n_chunks_ - n_live(); }
+  std::uint32_t n_free_chunks() const { return n_chunks_ - n_live_; }
   std::uint64_t n_tokens() const { return n_tokens_; }
   std::uint64_t n_evicted() const { return n_evicted_; }  // tokens overwritten, ever
+  std::uint64_t n_moved() const;  // heads copied from a table to a larger one, ever
   std::uint64_t size_bytes() const;
 
  private:
@@ -92,11 +100,37 @@ class TokenMemory {
   static constexpr std::uint64_t kNoSerial = ~std::uint64_t{0};
   static constexpr TokenId kBoundary = -1;  // where a document begins in a chunk of another
   static constexpr std::uint32_t kNumbers = (1u << 24) - 1;  // of chunks, before they come round
+  // Heads moved with each token: a table is done long before the next one is needed.
+  static constexpr std::uint32_t kMovedAtOnce = 4;
 
   struct Chunk {
     std::uint32_t before = kNowhere;  // number of the document's chunk
     std::uint32_t after = kNowhere;
-    std::uint32_t n_used = 0;
+    std::uint32_t n_used = 0;  // places; the others have no value yet
+    std::array<TokenId, kChunk> tokens;
+    std::array<std::array<std::uint32_t, kChunk>, kOrders.size()> earlier;
+  };
+  // The heads of one order's chains. A bucket is named by the upper bits of a key, so that one of a
+  // smaller table becomes neighbours in a larger one, which all begin with its chain.
+  class Heads {
+   public:
+    explicit Heads(std::uint32_t n_heads);
+    std::uint32_t& of(std::uint64_t key);
+    std::uint32_t of(std::uint64_t key) const { return const_cast<Heads*>(this)->of(key); }
+    // Begins to move into a table of at least so many, if that is larger.
+    void grow(std::uint32_t n_heads);
+    // Moves so many heads of the smaller table, or those that are left.
+    void move(std::uint32_t n_heads);
+    std::uint64_t n_moved() const { return n_moved_ever_; }
+    std::uint64_t size_bytes() const;
+
+   private:
+    using Table = std::unique_ptr<std::uint32_t[]>;  // without a value where nothing has moved
+
+    Table now_, smaller_;
+    std::uint32_t n_bits_ = 0, n_smaller_bits_ = 0;
+    std::uint32_t n_moved_ = 0;  // of the smaller one, from its beginning
+    std::uint64_t n_moved_ever_ = 0;
   };
   // A place as its chunk's number and the offset in it.
   struct Cursor {
@@ -114,17 +148,18 @@ class TokenMemory {
   void push(Document& document, TokenId token);
   void take_chunk(Document& document);
   bool is_young(std::uint64_t serial) const;
-  std::uint32_t n_live() const;
   std::uint32_t number_of(std::uint64_t serial) const;
-  bool is_live(std::uint32_t number) const;
-  std::uint32_t slot_of(std::uint32_t number) const { return number % n_chunks_; }
-  const Chunk& chunk(std::uint32_t number) const { return chunks_[slot_of(number)]; }
-  Chunk& chunk(std::uint32_t number) { return chunks_[slot_of(number)]; }
-  std::size_t index_of(Cursor at) const {
-    return std::size_t{slot_of(at.number)} * kChunk + at.offset;
+  std::uint32_t age_of(std::uint32_t number) const {  // chunks taken since
+    return newest_ >= number ? newest_ - number : newest_ + kNumbers - number;
   }
-  std::size_t bucket_of(std::uint64_t key) const { return key >> head_shift_; }
-  void size_heads(std::uint32_t n_heads);
+  bool is_live(std::uint32_t number) const { return age_of(number) < n_live_; }
+  std::uint32_t slot_of(std::uint32_t number) const {  // of a live one
+    const std::uint32_t age = age_of(number);
+    return newest_slot_ >= age ? newest_slot_ - age : newest_slot_ + n_chunks_ - age;
+  }
+  const Chunk& chunk(std::uint32_t number) const { return *chunks_[slot_of(number)]; }
+  Chunk& chunk(std::uint32_t number) { return *chunks_[slot_of(number)]; }
+  void empty_slot(std::unique_ptr<Chunk>& slot);
 
   // Equal tokens before a place and before the end of the query.
   std::uint32_t match_at(Cursor at, std::span<const TokenId> query) const;
@@ -139,18 +174,16 @@ class TokenMemory {
   TokenId read(Cursor& at) const;
 
   std::uint32_t n_chunks_;
-  std::uint32_t n_numbers_ =
-      0;                       // a multiple of n_chunks_, so that slots go on when they come round
-  std::uint64_t n_taken_ = 0;  // chunks, ever: the serial of the next one
-  std::uint64_t first_ = 0;    // serial that has the number 0, and before which all is forgotten
+  std::uint64_t n_taken_ = 0;        // chunks, ever: the serial of the next one
+  std::uint64_t first_ = 0;          // serial of the oldest one when the ring got its size
+  std::uint32_t newest_ = 0;         // number of the last one taken
+  std::uint32_t newest_slot_;        // its place in the ring
+  std::uint32_t n_live_ = 0;         // chunks that have not been overwritten
   std::uint64_t spare_ = kNoSerial;  // chunk with room that a closed document has left
   std::uint64_t n_tokens_ = 0;
   std::uint64_t n_evicted_ = 0;
-  std::uint32_t head_shift_ = 0;
-  std::vector<Chunk> chunks_;                                       // [n_chunks_]
-  std::vector<TokenId> ring_;                                       // [n_places]
-  std::array<std::vector<std::uint32_t>, kOrders.size()> heads_;    // [a power of two]
-  std::array<std::vector<std::uint32_t>, kOrders.size()> earlier_;  // [n_places]
+  std::vector<std::unique_ptr<Chunk>> chunks_;  // [n_chunks_], from the first unused one on none
+  std::array<Heads, kOrders.size()> heads_;
 };
 
 }  // namespace foretoken

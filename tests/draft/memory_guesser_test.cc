@@ -231,9 +231,9 @@ TEST_F(MemoryGuesserTest, TakesAClosedSequenceInByParts) {
   memory.attach(kTarget, attach(1, prompt), kNow);
   memory.detach(kTarget, {.seq = SeqId{1}, .lease = Lease{1}});
   EXPECT_EQ(memory.snapshot().n_attached, 0u);
-  for (int step = 0; step < 4; ++step) {
+  for (int step = 0; step < 9; ++step) {
     EXPECT_TRUE(memory.step(kNow).proposals.empty());
-    EXPECT_TRUE(memory.has_work()) << "4096 tokens a step";
+    EXPECT_TRUE(memory.has_work()) << "2048 tokens a step";
   }
   memory.step(kNow);
   EXPECT_FALSE(memory.has_work());
