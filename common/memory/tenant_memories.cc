@@ -32,7 +32,10 @@ TenantMemories::Document TenantMemories::open(TenantSalt salt) {
 void TenantMemories::append(Document& document, std::span<const TokenId> tokens) {
   while (!tokens.empty()) {
     Tenant* tenant = tenant_of(document);
-    if (tenant == nullptr) return;
+    if (tenant == nullptr) {
+      n_dropped_ += tokens.size();
+      return;
+    }
     // So many tokens take two chunks at most.
     const auto piece = tokens.first(std::min<std::size_t>(tokens.size(), TokenMemory::kChunk));
     if (tenant->memory.n_free_chunks() < 2) grow(*tenant);
@@ -66,8 +69,10 @@ void TenantMemories::forget(TenantSalt salt) {
 }
 
 TenantMemoriesStats TenantMemories::stats() const {
-  TenantMemoriesStats stats{
-      .n_tenants = tenants_.size(), .n_places = n_reserved_, .n_evicted = n_evicted_};
+  TenantMemoriesStats stats{.n_tenants = tenants_.size(),
+                            .n_places = n_reserved_,
+                            .n_evicted = n_evicted_,
+                            .n_dropped = n_dropped_};
   for (const Tenant& tenant : tenants_) {
     stats.n_tokens += tenant.memory.n_tokens();
     stats.n_evicted += tenant.memory.n_evicted();

@@ -31,6 +31,7 @@ struct TenantMemoriesStats {
   std::uint64_t n_tokens = 0;   // remembered
   std::uint64_t n_places = 0;   // reserved for them
   std::uint64_t n_evicted = 0;  // tokens forgotten, ever
+  std::uint64_t n_dropped = 0;  // tokens never remembered: there was no place for their tenant
   std::uint64_t size_bytes = 0;
 };
 
@@ -48,7 +49,7 @@ class TenantMemories {
   };
 
   Document open(TenantSalt salt);
-  // Where there is no place for the tenant at all the tokens are not remembered.
+  // Where there is no place for the tenant at all the tokens are dropped.
   void append(Document& document, std::span<const TokenId> tokens);
   void close(Document& document);
 
@@ -87,6 +88,7 @@ class TenantMemories {
   std::uint64_t n_reserved_ = 0;
   std::uint64_t n_generations_ = 0;
   std::uint64_t n_evicted_ = 0;  // with tenants that are gone
+  std::uint64_t n_dropped_ = 0;
 };
 
 }  // namespace foretoken

@@ -135,6 +135,9 @@ constexpr MetricInfo kTable[] = {
     {"memory_lookup_seconds", kHistogram, "draft", "", "Time of a look-up in a memory."},
     {"memory_hits_total", kCounter, "draft", "", "Look-ups in a memory that had a guess."},
     {"memory_evicted_tokens_total", kCounter, "draft", "", "Tokens that a memory has forgotten."},
+    {"memory_dropped_tokens_total", kCounter, "draft", "",
+     "Tokens that a memory did not take: all its places were those of tenants with running "
+     "sequences."},
     {"memory_log_errors_total", kCounter, "draft", "",
      "Damaged files of a memory's log, and times that it could not be written."},
 

@@ -383,6 +383,7 @@ void MemoryGuesser::list_metrics(Metrics& metrics) const {
   metrics.histogram("memory_lookup_seconds", lookups_);
   metrics.counter("memory_hits_total", n_hits_);
   metrics.counter("memory_evicted_tokens_total", stats.n_evicted);
+  metrics.counter("memory_dropped_tokens_total", stats.n_dropped);
   metrics.counter("memory_log_errors_total", n_log_errors_);
 }
 

@@ -70,11 +70,13 @@ TEST(TenantMemories, KeepsTenantsWithOpenDocuments) {
   memories.append(second, Tokens{1, 2, 4});
   write(memories, 3, {1, 2, 5});  // finds no place
   EXPECT_EQ(recall(memories, 3, {1, 2}).match, 0u);
+  EXPECT_EQ(memories.stats().n_dropped, 3u);
   memories.append(first, counting(10, 3 * kLeast));  // has to do with its own
   EXPECT_EQ(recall(memories, 2, {1, 2}).tokens, Tokens{4});
   memories.close(second);
   write(memories, 3, {1, 2, 5});
   EXPECT_EQ(recall(memories, 3, {1, 2}).tokens, Tokens{5});
+  EXPECT_EQ(memories.stats().n_dropped, 3u);
   memories.close(first);
 }
 
