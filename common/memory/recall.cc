@@ -3,6 +3,7 @@
 #include <array>
 
 #include "common/base/hash.h"
+#include "common/base/majority_walk.h"
 #include "common/memory/key.h"
 #include "common/memory/token_memory.h"
 
@@ -64,7 +65,7 @@ TokenMemory::Places TokenMemory::places_of(std::size_t order,
   return places;
 }
 
-// From places onwards, always with the token that most of them have; the others are dropped.
+// What most places go on with, and the likeliest deviations from it.
 class TokenMemory::Walk {
  public:
   Walk(const TokenMemory& memory, const RecallRules& rules, Recollection& recollection)
@@ -72,110 +73,80 @@ class TokenMemory::Walk {
 
   void run(const Places& places) {
     const std::uint32_t max_len = std::min(rules_.max_len, 2 * places.match);
-    go({.places = places, .room = max_len}, Kind::kChain);
+    at_ = places.at;
+    n_all_ = places.n;
+    add(walk(places.n, max_len, [&](const Deviation& deviation) { note(deviation); }),
+        Recollection::kRoot);
     out_.n_chain = static_cast<std::uint32_t>(out_.tokens.size());
     // Branches are short: they rest on few places.
-    for (std::size_t i = 0; i < n_deviations_; ++i) {
-      Deviation branch = deviations_[i];
-      add(branch.token, branch.share_here, branch.parent);
-      branch.parent = static_cast<std::uint16_t>(out_.tokens.size() - 1);
-      branch.room = std::min(branch.room, kRunnerUpLength) - 1;
-      go(branch, Kind::kRunnerUp);
+    for (std::size_t i = 0; i < n_branches_; ++i) {
+      const Branch& branch = branches_[i];
+      const std::size_t room = std::min<std::size_t>(max_len - branch.depth, kRunnerUpLength);
+      const auto parent =
+          branch.depth == 0 ? Recollection::kRoot : static_cast<std::uint16_t>(branch.depth - 1);
+      add({.tokens = {branch.token}, .shares = {branch.share_here}}, parent);
+      const auto own = static_cast<std::uint16_t>(out_.tokens.size() - 1);
+      at_ = branch.at;
+      add(walk(branch.n, room - 1, {}), own);
     }
   }
 
  private:
-  enum class Kind { kChain, kRunnerUp };
-
-  // Where a walk begins: places that agree so far.
-  struct Deviation {
-    Places places;
-    double share = 1;      // of all places at the root
-    float share_here = 1;  // of the places that had its parent
-    TokenId token = -1;    // not yet in the tree
-    std::uint16_t parent = Recollection::kRoot;
-    std::uint32_t room = 0;  // tokens it may still add, its own among them
-  };
-  struct Count {
-    TokenId token = -1;
+  // Places that go on with another token than the chain.
+  struct Branch {
+    std::array<Cursor, kMaxPlaces> at;  // after the token
     std::uint32_t n = 0;
+    double share_here = 1;  // of the places that had come so far
+    TokenId token = -1;
+    std::size_t depth = 0;  // tokens of the chain before it
   };
 
-  void add(TokenId token, float share, std::uint16_t parent) {
-    out_.tokens.push_back(token);
-    out_.shares.push_back(share);
-    out_.parents.push_back(parent);
+  Walked walk(std::size_t n_places, std::size_t n_tokens, const OnDeviation& on_deviation) {
+    const auto next_of = [&](std::size_t place, const std::vector<TokenId>&) {
+      const TokenId token = memory_.read(at_[place]);
+      if (token >= 0) ++at_[place].offset;
+      return token;
+    };
+    return majority_walk(n_places,
+                         {.n_tokens = n_tokens, .least_share = rules_.min_share, .n_all = n_all_},
+                         next_of, on_deviation);
   }
 
-  // The next token of every place; nothing where a document ends.
-  void count(Places& places) {
-    n_counts_ = 0;
-    for (std::uint32_t i = 0; i < places.n; ++i) {
-      const TokenId token = next_[i] = memory_.read(places.at[i]);
-      if (token < 0) continue;
-      const auto end = counts_.begin() + n_counts_;
-      const auto known =
-          std::find_if(counts_.begin(), end, [=](const Count& c) { return c.token == token; });
-      if (known == end) counts_[n_counts_++] = {token, 0};
-      ++known->n;
-    }
-  }
-
-  Places those_with(const Places& places, TokenId token) const {
-    Places kept{.match = places.match};
-    for (std::uint32_t i = 0; i < places.n; ++i)
-      if (next_[i] == token) kept.at[kept.n++] = {places.at[i].number, places.at[i].offset + 1};
-    return kept;
-  }
-
-  void go(Deviation from, Kind kind) {
-    for (; from.room > 0; --from.room) {
-      count(from.places);
-      const auto end = counts_.begin() + n_counts_;
-      const auto best = std::max_element(  // the first of equals: the one seen latest
-          counts_.begin(), end, [](const Count& a, const Count& b) { return a.n < b.n; });
-      if (best == end) return;
-      const double n_places = from.places.n;
-      const double share = from.share * best->n / n_places;
-      if (kind == Kind::kChain)
-        for (auto other = counts_.begin(); other != end; ++other)
-          if (other != best) note(from, *other);
-      if (share < rules_.min_share) return;
-      add(best->token, static_cast<float>(best->n / n_places), from.parent);
-      from.parent = static_cast<std::uint16_t>(out_.tokens.size() - 1);
-      from.share = share;
-      from.places = those_with(from.places, best->token);
+  void add(const Walked& walked, std::uint16_t parent) {
+    for (std::size_t i = 0; i < walked.tokens.size(); ++i) {
+      out_.tokens.push_back(walked.tokens[i]);
+      out_.shares.push_back(static_cast<float>(walked.shares[i]));
+      out_.parents.push_back(parent);
+      parent = static_cast<std::uint16_t>(out_.tokens.size() - 1);
     }
   }
 
   // Keeps the likeliest; of equals the one nearer to the root.
-  void note(const Deviation& from, const Count& other) {
-    const double share = from.share * other.n / from.places.n;
-    if (share < rules_.min_share) return;
-    std::size_t at = n_deviations_;
-    while (at > 0 && deviations_[at - 1].share < share) --at;
+  void note(const Deviation& deviation) {
+    const auto n = static_cast<std::uint32_t>(deviation.places.size());
+    if (n < rules_.min_share * n_all_) return;
+    std::size_t at = n_branches_;
+    while (at > 0 && branches_[at - 1].n < n) --at;
     if (at == kMaxRunnersUp) return;
-    n_deviations_ = std::min(n_deviations_ + 1, kMaxRunnersUp);
-    std::move_backward(deviations_.begin() + static_cast<std::ptrdiff_t>(at),
-                       deviations_.begin() + static_cast<std::ptrdiff_t>(n_deviations_ - 1),
-                       deviations_.begin() + static_cast<std::ptrdiff_t>(n_deviations_));
-    deviations_[at] = {
-        .places = those_with(from.places, other.token),
-        .share = share,
-        .share_here = static_cast<float>(other.n) / static_cast<float>(from.places.n),
-        .token = other.token,
-        .parent = from.parent,
-        .room = from.room};
+    n_branches_ = std::min(n_branches_ + 1, kMaxRunnersUp);
+    std::move_backward(branches_.begin() + static_cast<std::ptrdiff_t>(at),
+                       branches_.begin() + static_cast<std::ptrdiff_t>(n_branches_ - 1),
+                       branches_.begin() + static_cast<std::ptrdiff_t>(n_branches_));
+    Branch& branch = branches_[at];
+    branch.n = n;
+    branch.share_here = n / static_cast<double>(deviation.n_places);
+    branch.token = deviation.token;
+    branch.depth = deviation.n_walked;
+    for (std::size_t i = 0; i < n; ++i) branch.at[i] = at_[deviation.places[i]];
   }
 
   const TokenMemory& memory_;
   const RecallRules& rules_;
   Recollection& out_;
-  std::array<TokenId, kMaxPlaces> next_;
-  std::array<Count, kMaxPlaces> counts_;
-  std::ptrdiff_t n_counts_ = 0;
-  std::array<Deviation, kMaxRunnersUp> deviations_;
-  std::size_t n_deviations_ = 0;
+  std::array<Cursor, kMaxPlaces> at_;  // of the places that are walked
+  std::uint32_t n_all_ = 0;
+  std::array<Branch, kMaxRunnersUp> branches_;
+  std::size_t n_branches_ = 0;
 };
 
 void TokenMemory::recall(std::span<const TokenId> query,

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/spec/majority_walk.h"
+#include "common/base/majority_walk.h"
 
 namespace foretoken {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/spec/majority_walk.h"
+#include "common/base/majority_walk.h"
 
 namespace foretoken {
 

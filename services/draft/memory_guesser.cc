@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/base/majority_walk.h"
 #include "common/base/micros.h"
-#include "common/spec/majority_walk.h"
 #include "common/spec/prefix_hash.h"
 
 namespace foretoken {

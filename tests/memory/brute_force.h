@@ -46,7 +46,8 @@ class BruteForce {
   };
   struct Branch {
     std::vector<Place> places;
-    double share;
+    std::size_t n_all;  // places at the root, of all branches
+    std::size_t n;      // places where it begins
     float share_here;
     TokenId token;
     std::uint16_t parent;
@@ -115,16 +116,15 @@ class BruteForce {
           std::max_element(counts.begin(), counts.end(),
                            [](const auto& a, const auto& b) { return a.second < b.second; });
       const auto n = static_cast<double>(from.places.size());
+      const double least = rules.min_share * static_cast<double>(from.n_all);
       if (others != nullptr)
         for (const auto& [token, count] : counts) {
-          const double share = from.share * static_cast<double>(count) / n;
-          if (token != best->first && share >= rules.min_share)
-            others->push_back({after(from.places, token), share,
+          if (token != best->first && static_cast<double>(count) >= least)
+            others->push_back({after(from.places, token), from.n_all, count,
                                static_cast<float>(count) / static_cast<float>(n), token,
                                from.parent, from.room});
         }
-      from.share = from.share * static_cast<double>(best->second) / n;
-      if (from.share < rules.min_share) return;
+      if (static_cast<double>(best->second) < least) return;
       out.tokens.push_back(best->first);
       out.shares.push_back(static_cast<float>(static_cast<double>(best->second) / n));
       out.parents.push_back(from.parent);
@@ -135,11 +135,12 @@ class BruteForce {
 
   void walk(const std::vector<Place>& places, const RecallRules& rules, Recollection& out) const {
     std::vector<Branch> others;
-    follow({places, 1, 1, -1, Recollection::kRoot, std::min(rules.max_len, 2 * out.match)}, rules,
-           out, &others);
+    follow({places, places.size(), places.size(), 1, -1, Recollection::kRoot,
+            std::min(rules.max_len, 2 * out.match)},
+           rules, out, &others);
     out.n_chain = static_cast<std::uint32_t>(out.tokens.size());
     std::stable_sort(others.begin(), others.end(),
-                     [](const Branch& a, const Branch& b) { return a.share > b.share; });
+                     [](const Branch& a, const Branch& b) { return a.n > b.n; });
     if (others.size() > TokenMemory::kMaxRunnersUp) others.resize(TokenMemory::kMaxRunnersUp);
     for (Branch& branch : others) {
       out.tokens.push_back(branch.token);

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "common/spec/majority_walk.h"
+#include "common/base/majority_walk.h"
 #include "common/spec/ngram_proposer.h"
 #include "common/spec/prediction_proposer.h"
 #include "tests/spec/proposer_contract.h"

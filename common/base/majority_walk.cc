@@ -1,4 +1,4 @@
-#include "common/spec/majority_walk.h"
+#include "common/base/majority_walk.h"
 
 #include <algorithm>
 #include <numeric>
@@ -22,9 +22,32 @@ Majority majority_of(const std::vector<TokenId>& next) {
   return most;
 }
 
+void report_others(const std::vector<std::size_t>& places,
+                   const std::vector<TokenId>& next,
+                   const Walked& walked,
+                   const OnDeviation& on_deviation) {
+  std::vector<std::size_t> those;
+  const TokenId taken = walked.tokens.back();
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (next[i] < 0 || next[i] == taken) continue;
+    const auto here = next.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::find(next.begin(), here, next[i]) != here) continue;  // reported
+    those.clear();
+    for (std::size_t k = i; k < places.size(); ++k)
+      if (next[k] == next[i]) those.push_back(places[k]);
+    on_deviation({.n_walked = walked.tokens.size() - 1,
+                  .token = next[i],
+                  .places = those,
+                  .n_places = places.size()});
+  }
+}
+
 }  // namespace
 
-Walked majority_walk(std::size_t n_places, const WalkLimits& limits, const NextOfPlace& next_of) {
+Walked majority_walk(std::size_t n_places,
+                     const WalkLimits& limits,
+                     const NextOfPlace& next_of,
+                     const OnDeviation& on_deviation) {
   Walked walked;
   std::vector<std::size_t> places(n_places);
   std::iota(places.begin(), places.end(), std::size_t{0});
@@ -33,10 +56,11 @@ Walked majority_walk(std::size_t n_places, const WalkLimits& limits, const NextO
     next.clear();
     for (const std::size_t place : places) next.push_back(next_of(place, walked.tokens));
     const Majority most = majority_of(next);
-    const auto n_all = static_cast<double>(n_places);
+    const auto n_all = static_cast<double>(limits.n_all > 0 ? limits.n_all : n_places);
     if (most.n == 0 || static_cast<double>(most.n) < limits.least_share * n_all) break;
     walked.shares.push_back(static_cast<double>(most.n) / static_cast<double>(places.size()));
     walked.tokens.push_back(most.token);
+    if (on_deviation && most.n < places.size()) report_others(places, next, walked, on_deviation);
     std::size_t n_kept = 0;
     for (std::size_t i = 0; i < places.size(); ++i)
       if (next[i] == most.token) places[n_kept++] = places[i];
