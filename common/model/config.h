@@ -86,6 +86,8 @@ struct ModelConfig {
 
   // The embedding is the head. As config.json says, until check_tensor_set finds a head of its own.
   bool tie_word_embeddings = false;
+  // The ids of the head's rows, ascending; empty: row r is id r. Only drafts may have them.
+  std::vector<TokenId> head_ids = {};
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;

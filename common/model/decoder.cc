@@ -19,7 +19,8 @@ std::size_t floats(std::int32_t rows, std::int64_t columns) {
 std::size_t decoder_scratch_bytes(const ModelConfig& c, std::int32_t max_rows) {
   const std::int64_t q = std::int64_t{c.n_heads} * c.head_dim;
   return floats(max_rows, c.n_hidden + squares_per_row(c.n_hidden)) + 2 * floats(max_rows, q) +
-         floats(max_rows, c.n_ffn);
+         floats(max_rows, c.n_ffn) + c.head_ids.size() * sizeof(std::int32_t) +
+         floats(max_rows, std::ssize(c.head_ids));
 }
 
 Decoder::Decoder(ModelConfig config,
@@ -38,6 +39,12 @@ Decoder::Decoder(ModelConfig config,
   q_ = backend_.allocate(floats(options_.max_rows, q));
   attention_ = backend_.allocate(floats(options_.max_rows, q));
   ffn_ = backend_.allocate(floats(options_.max_rows, own_.n_ffn));
+  if (const std::span<const TokenId> ids = config_.head_ids; !ids.empty()) {
+    FORETOKEN_CHECK(options_.ranks == nullptr, "not_shardable() is asked first");
+    head_ids_ = backend_.allocate(ids.size_bytes());
+    backend_.upload(head_ids_.as<TokenId>(), ids.data(), ids.size_bytes());
+    head_logits_ = backend_.allocate(floats(options_.max_rows, std::ssize(ids)));
+  }
   if (options_.ranks == nullptr) {
     squares_ = backend_.allocate(floats(options_.max_rows, squares_per_row(config_.n_hidden)));
     return;
@@ -89,15 +96,27 @@ void Decoder::forward(const StagedBatch& batch, const PagedKv& cache, float* log
     backend_.download(host_hidden_.data(), hidden_.as<float>(),
                       floats(batch.n_rows, config_.n_hidden));
   run_layers(batch, kv);
+  run_head(batch, logits);
+}
+
+void Decoder::run_head(const StagedBatch& batch, float* logits) {
+  const bool is_trimmed = !config_.head_ids.empty();
   backend_.lm_head({.hidden = hidden_.as<float>(),
                     .rows = batch.logit_rows,
                     .n_rows = batch.n_logit_rows,
                     .norm = weights_.final_norm.as<float>(),
                     .norm_eps = config_.rms_norm_eps,
                     .head = &head(),
-                    .logits = logits,
+                    .logits = is_trimmed ? head_logits_.as<float>() : logits,
                     .squares = squares_.as<float>(),
                     .next = &weights_.layers.front().qkv});
+  if (!is_trimmed) return;
+  backend_.spread({.logits = head_logits_.as<float>(),
+                   .n_rows = batch.n_logit_rows,
+                   .n_columns = static_cast<std::int32_t>(config_.head_ids.size()),
+                   .ids = head_ids_.as<std::int32_t>(),
+                   .vocab = config_.vocab_size,
+                   .out = logits});
 }
 
 // Each layer adds two things to the residual stream: what its heads gathered from earlier tokens,

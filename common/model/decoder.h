@@ -26,7 +26,9 @@ struct LayerWeights {
 
 struct DecoderWeights {
   Linear embedding;  // [vocab, n_hidden]
-  Linear head;       // [vocab or this rank's slice, n_hidden]; n_out 0: the embedding is the head
+  // [vocab or this rank's slice or the config's head_ids, n_hidden]; n_out 0: the embedding is the
+  // head
+  Linear head;
   Buffer final_norm;
   std::vector<LayerWeights> layers;
   Buffer rope_cos;  // [max_model_len, head_dim / 2]
@@ -62,6 +64,7 @@ class Decoder : public Model {
 
  private:
   void run_layers(const StagedBatch& batch, const PagedKv& kv);
+  void run_head(const StagedBatch& batch, float* logits);
   // `next`: what the product after this one multiplies with.
   void add_product(const Buffer& x, const Linear& weight, std::int32_t n_rows, const Linear* next);
   const Linear& head() const {
@@ -78,6 +81,8 @@ class Decoder : public Model {
   Buffer q_;          // [max_rows, n_heads, head_dim]
   Buffer attention_;  // [max_rows, n_heads, head_dim]
   Buffer ffn_;        // [max_rows, n_ffn]
+  // Of a trimmed head: [head_ids] of the config, and logits of them, [max_rows, head_ids].
+  Buffer head_ids_, head_logits_;
   // With ranks: [max_rows, n_hidden] each. Without sums on the device the residual stream is kept
   // on the host as well.
   Buffer partial_;

@@ -106,7 +106,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& c) {
     linear("mlp.down_proj", hidden, ffn, c.mlp_bias);
   }
   all.push_back({std::string(names::kFinalNorm), {hidden}});
-  if (!c.tie_word_embeddings) all.push_back({std::string(names::kHead), {c.vocab_size, hidden}});
+  const std::int64_t n_head = c.head_ids.empty() ? c.vocab_size : std::ssize(c.head_ids);
+  if (!c.tie_word_embeddings) all.push_back({std::string(names::kHead), {n_head, hidden}});
   return all;
 }
 

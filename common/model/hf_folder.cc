@@ -8,6 +8,7 @@
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/model/families.h"
+#include "common/model/head_ids.h"
 #include "common/model/quantization_config.h"
 #include "common/model/safetensors.h"
 
@@ -433,6 +434,7 @@ ModelConfig read_model_config(const std::filesystem::path& folder) {
       const Json object = parse_object(text, path.string());
       parsed.quantized = parse_separate_quantization(file, object, path.string()).linears;
     }
+  parsed.head_ids = read_head_ids(folder, parsed);
   return parsed;
 }
 

@@ -1,6 +1,6 @@
 // config.json and generation_config.json of a Hugging Face folder, in the old spelling and the new,
-// into a validated ModelConfig. Uses no tensor. Every refusal names file, field, expectation and
-// finding.
+// and the ids of a trimmed head (head_ids.h) into a validated ModelConfig. Uses no tensor. Every
+// refusal names file, field, expectation and finding.
 #pragma once
 
 #include <cstddef>

@@ -47,7 +47,10 @@ ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint) {
   info.checkpoint_dtype = float_dtype(config, checkpoint);
   info.not_as_stored = why_not_held(config, checkpoint, WeightDType::kAuto);
   info.kv_scale_problems = read_kv_scales(config, checkpoint).problems;
-  info.file_bytes = checkpoint.total_bytes();
+  info.file_bytes = info.step_bytes = checkpoint.total_bytes();
+  if (!config.tie_word_embeddings)
+    info.step_bytes -=
+        stored_as(checkpoint, std::string(names::kEmbedding), config.n_hidden).tensor.bytes.size();
   info.n_tensors = static_cast<std::uint32_t>(checkpoint.names().size());
   info.n_files = static_cast<std::uint32_t>(checkpoint.n_files());
   return info;

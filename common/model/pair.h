@@ -25,6 +25,8 @@ struct ModelInfo {
   std::vector<std::string> kv_scale_problems;  // why a cache in float8_e4m3 is
   std::uint64_t n_parameters = 0;              // tied embeddings count once
   std::uint64_t file_bytes = 0;                // of all tensors as stored
+  std::uint64_t step_bytes =
+      0;  // of those that a step reads: of an embedding apart from the head, none
   std::uint32_t n_tensors = 0;
   std::uint32_t n_files = 0;
 };

@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/model/beside_codes.h"
 #include "common/model/convert.h"
+#include "common/model/head_ids.h"
 #include "common/model/int4.h"
 #include "common/model/int4_words.h"
 #include "common/model/kv_scales.h"
@@ -213,12 +214,29 @@ bool has_own_head(const Checkpoint& checkpoint) {
          !std::ranges::equal(head.bytes, embedding.bytes);
 }
 
+// Its rows are named by a file beside the tensors.
+void check_trimmed_head(const ModelConfig& config,
+                        const Checkpoint& checkpoint,
+                        const std::filesystem::path& folder) {
+  const std::string file = (folder / kHeadIdsFile).string();
+  const std::string name(names::kHead);
+  if (config.tie_word_embeddings || !checkpoint.contains(name))
+    throw FatalError(ErrorCode::kMalformed,
+                     file + ": names the rows of " + name + ", and there is no such tensor");
+  const std::vector<std::int64_t>& shape = checkpoint.at(name).info->shape;
+  if (!shape.empty() && shape[0] != std::ssize(config.head_ids))
+    throw FatalError(ErrorCode::kMalformed,
+                     file + ": has " + std::to_string(config.head_ids.size()) + " ids, and " +
+                         name + " has " + std::to_string(shape[0]) + " rows");
+}
+
 }  // namespace
 
 void check_tensor_set(ModelConfig& config,
                       const Checkpoint& checkpoint,
                       const std::filesystem::path& folder) {
   if (config.tie_word_embeddings && has_own_head(checkpoint)) config.tie_word_embeddings = false;
+  if (!config.head_ids.empty()) check_trimmed_head(config, checkpoint, folder);
   std::set<std::string, std::less<>> expected;
   for (ExpectedTensor& tensor : expected_tensors(config)) {
     if (is_stored_quantised(config, checkpoint, tensor)) {

@@ -28,6 +28,7 @@ void add_config(const ModelConfig& c, Digest& digest) {
                        c.rope.beta_fast, c.rope.beta_slow, rope_attention_factor(c.rope)})
     digest.add(value);
   digest.add(static_cast<std::uint64_t>(c.rope.truncate));
+  for (const TokenId id : c.head_ids) digest.add(static_cast<std::uint64_t>(id));
   // The same words are other weights in another layout.
   if (const Int4Layout layout = c.quantized.int4_layout; layout != Int4Layout::kRows)
     digest.add(static_cast<std::uint64_t>(layout));

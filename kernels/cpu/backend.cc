@@ -138,6 +138,9 @@ void CpuBackend::do_gate_up_swiglu(const GateUpSwigluArgs& args) {
 void CpuBackend::do_lm_head(const LmHeadArgs& args) {
   submit([this, args] { lm_head_now(args); });
 }
+void CpuBackend::do_spread(const SpreadArgs& args) {
+  submit([this, args] { spread_now(args); });
+}
 void CpuBackend::do_choose(const ChooseArgs& args) {
   submit([this, args] { choose_now(args); });
 }

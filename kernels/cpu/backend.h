@@ -56,6 +56,7 @@ class CpuBackend final : public Backend {
   void do_gate_up_swiglu(const GateUpSwigluArgs& args) override;
   void do_lm_head(const LmHeadArgs& args) override;
   void do_end_pass() override { end_pass(); }
+  void do_spread(const SpreadArgs& args) override;
   void do_choose(const ChooseArgs& args) override;
   void do_accept(const AcceptArgs& args) override;
   void do_advance(const AdvanceArgs& args) override;
@@ -69,6 +70,7 @@ class CpuBackend final : public Backend {
   void matmul_residual_now(const MatmulResidualArgs& args);
   void gate_up_swiglu_now(const GateUpSwigluArgs& args);
   void lm_head_now(const LmHeadArgs& args);
+  void spread_now(const SpreadArgs& args);
   void choose_now(const ChooseArgs& args);
   void accept_now(const AcceptArgs& args);
   void advance_now(const AdvanceArgs& args);

@@ -336,6 +336,10 @@ void CudaBackend::do_lm_head(const LmHeadArgs& args) {
             .next = args.next});
 }
 
+void CudaBackend::do_spread(const SpreadArgs& args) {
+  cuda::spread(Launch{.runtime = *runtime_, .overlap = path_ >= CudaPath::kRingOverlap}, args);
+}
+
 void CudaBackend::do_choose(const ChooseArgs& args) {
   void* space = choose_.at_least(static_cast<std::size_t>(choose_space_bytes(args)));
   cuda::choose(Launch{.runtime = *runtime_, .overlap = path_ >= CudaPath::kRingOverlap}, args,

@@ -62,6 +62,7 @@ class CudaBackend final : public Backend {
   void do_matmul_residual(const MatmulResidualArgs& args) override;
   void do_gate_up_swiglu(const GateUpSwigluArgs& args) override;
   void do_lm_head(const LmHeadArgs& args) override;
+  void do_spread(const SpreadArgs& args) override;
   void do_choose(const ChooseArgs& args) override;
   void do_accept(const AcceptArgs& args) override;
   void do_advance(const AdvanceArgs& args) override;

@@ -133,6 +133,8 @@ void attn_paged(const Launch& launch,
                 float* space,
                 std::uint32_t* arrivals);
 
+void spread(const Launch& launch, const SpreadArgs& args);
+
 inline constexpr std::int32_t kChooseRows = 16;  // of one pass
 std::int64_t choose_space_bytes(const ChooseArgs& args);
 void choose(const Launch& launch, const ChooseArgs& args, void* space);

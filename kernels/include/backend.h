@@ -104,6 +104,7 @@ class Backend {
   void matmul_residual(const MatmulResidualArgs& args);
   void gate_up_swiglu(const GateUpSwigluArgs& args);
   void lm_head(const LmHeadArgs& args);
+  void spread(const SpreadArgs& args);
   void choose(const ChooseArgs& args);
   void accept(const AcceptArgs& args);
   void advance(const AdvanceArgs& args);
@@ -143,6 +144,7 @@ class Backend {
   virtual void do_gate_up_swiglu(const GateUpSwigluArgs& args) = 0;
   virtual void do_lm_head(const LmHeadArgs& args) = 0;
   virtual void do_end_pass() {}  // instead of do_lm_head(), where a pass has no logits
+  virtual void do_spread(const SpreadArgs& args) = 0;
   virtual void do_choose(const ChooseArgs& args) = 0;
   virtual void do_accept(const AcceptArgs& args) = 0;
   virtual void do_advance(const AdvanceArgs& args) = 0;

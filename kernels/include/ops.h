@@ -112,6 +112,17 @@ struct LmHeadArgs {
   const Linear* next = nullptr;
 };
 
+// Logits of a head that has rows for some ids only, as rows over all ids: out[ids[column]] =
+// logits[column], and -infinity, what is never chosen, for every other id.
+struct SpreadArgs {
+  const float* logits = nullptr;  // [n_rows, n_columns]
+  std::int32_t n_rows = 0;
+  std::int32_t n_columns = 0;
+  const std::int32_t* ids = nullptr;  // [n_columns], ascending, below vocab
+  std::int32_t vocab = 0;
+  float* out = nullptr;  // [n_rows, vocab]
+};
+
 // How one row's token is chosen; kernels/ref/choose.cc is the arithmetic to read. Order:
 // adjustments, mask, temperature, top-k, top-p, min-p, then argmax of logit / temperature + Gumbel
 // noise keyed by (seed, choice, position, id).

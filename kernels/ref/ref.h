@@ -58,6 +58,8 @@ std::vector<Real> gate_up_swiglu(const GateUpSwigluArgs& args,
                                  InputRounding rounding);
 std::vector<Real> lm_head(const LmHeadArgs& args, const Matrix& head, InputRounding rounding);
 
+void spread(const SpreadArgs& args);
+
 // Writes choices and top, exactly what every device must write but for the last digits of log
 // probabilities.
 void choose(const ChooseArgs& args);

@@ -81,6 +81,11 @@ void Backend::lm_head(const LmHeadArgs& args) {
     do_end_pass();
 }
 
+void Backend::spread(const SpreadArgs& args) {
+  contract::check(args);
+  if (args.n_rows > 0) do_spread(args);
+}
+
 void Backend::choose(const ChooseArgs& args) {
   contract::check(args);
   if (args.n_rows > 0) do_choose(args);

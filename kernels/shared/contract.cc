@@ -118,6 +118,13 @@ void check(const LmHeadArgs& args) {
   FORETOKEN_CHECK(args.norm_eps >= 0);
 }
 
+void check(const SpreadArgs& args) {
+  FORETOKEN_CHECK(args.n_rows >= 0);
+  if (args.n_rows == 0) return;
+  FORETOKEN_CHECK(args.logits != nullptr && args.ids != nullptr && args.out != nullptr);
+  FORETOKEN_CHECK(args.n_columns > 0 && args.n_columns <= args.vocab);
+}
+
 void check(const ChooseArgs& args) {
   FORETOKEN_CHECK(args.n_rows >= 0);
   if (args.n_rows == 0) return;
@@ -178,6 +185,13 @@ void check_contents(const AttnPagedArgs& args) {
       FORETOKEN_CHECK(block >= 0 && block < args.kv.n_blocks, "block outside the cache");
     }
   }
+}
+
+void check_contents(const SpreadArgs& args) {
+  for (std::int32_t column = 0; column < args.n_columns; ++column)
+    FORETOKEN_CHECK(args.ids[column] > (column > 0 ? args.ids[column - 1] : -1) &&
+                        args.ids[column] < args.vocab,
+                    "the ids of a head are not ascending and below vocab");
 }
 
 void check_contents(const ChooseArgs& args) {

@@ -6,6 +6,7 @@
 
 #include "common/base/json.h"
 #include "common/config/resolve.h"
+#include "common/model/head_ids.h"
 #include "common/model/init_random.h"
 #include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
@@ -104,6 +105,9 @@ std::string weight_needs(const ModelInfo& info) {
 // What loading it takes beyond the defaults on a CPU; empty if nothing.
 std::string loading_needs(const ModelInfo& info, const Tokenizer& tokenizer) {
   std::string needs = weight_needs(info);
+  if (const ModelConfig& c = info.config; !c.head_ids.empty())
+    needs += (needs.empty() ? "" : "; ") + std::string("the place of a draft: its head has ") +
+             std::to_string(c.head_ids.size()) + " of " + std::to_string(c.vocab_size) + " ids";
   if (!tokenizer.untested_pattern().empty())
     needs +=
         (needs.empty() ? "" : "; ") +
@@ -122,7 +126,9 @@ int run_model_info(const CliOptions& options) {
   const ModelInfo info = inspect_model(folder);
   const MemoryEstimate memory = estimate_memory(info, {});
   if (options.output.json) {
-    std::cout << to_text(info_json(folder, info, memory), 2) << "\n";
+    OrderedJson json = info_json(folder, info, memory);
+    if (!info.config.head_ids.empty()) json["head_ids"] = info.config.head_ids.size();
+    std::cout << to_text(json, 2) << "\n";
     return kExitOk;
   }
   const ModelConfig& c = info.config;
@@ -135,7 +141,9 @@ int run_model_info(const CliOptions& options) {
     std::cout << "  quantised linears: " << quantised << "\n";
   std::cout << "  " << c.n_layers << " layers, hidden " << c.n_hidden << ", " << c.n_heads
             << " heads (" << c.n_kv_heads << " KV) of " << c.head_dim << ", ffn " << c.n_ffn
-            << ", vocabulary " << c.vocab_size << (c.tie_word_embeddings ? ", tied" : "") << "\n"
+            << ", vocabulary " << c.vocab_size << (c.tie_word_embeddings ? ", tied" : "");
+  if (!c.head_ids.empty()) std::cout << ", head of " << c.head_ids.size() << " ids";
+  std::cout << "\n"
             << "  context " << context_length(c)
             << (context_length(c) == c.sliding_window ? " tokens (its sliding window), RoPE "
                                                       : " tokens, RoPE ")
@@ -176,8 +184,8 @@ int run_model_check(const CliOptions& options) {
 
 PairReport report_on_pair(const std::string& draft_folder, const std::string& target_folder) {
   const ModelInfo draft = inspect_model(draft_folder), target = inspect_model(target_folder);
-  PairReport report{.cost = static_cast<double>(draft.file_bytes) /
-                            static_cast<double>(target.file_bytes)};
+  PairReport report{.cost = static_cast<double>(draft.step_bytes) /
+                            static_cast<double>(target.step_bytes)};
   for (const auto& finding : check_pair(draft, target))
     (finding.level == PairFinding::Level::kRefuse ? report.refusals : report.warnings)
         .push_back(finding.sentence);
@@ -218,6 +226,7 @@ int run_self_pair(const CliOptions& options) {
     const ModelInfo info = inspect_model(folder);
     if (const auto why = why_no_self_draft(info.config))
       throw FatalError(ErrorCode::kUnsupportedModel, folder + ": " + *why);
+    refuse_trimmed_head(info.config, folder, "a target");
     cost = static_cast<double>(estimate_memory(info, {.dtype = WeightDType::kI4}).weight_bytes) /
            static_cast<double>(estimate_memory(info, {}).weight_bytes);
     comparison = compare_logits_of(folder, WeightDType::kI4, sample_tokens(folder, ""));

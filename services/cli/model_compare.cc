@@ -2,6 +2,8 @@
 #include <iostream>
 
 #include "common/config/resolve.h"
+#include "common/model/head_ids.h"
+#include "common/model/hf_folder.h"
 #include "services/cli/model_logits.h"
 #include "services/cli/verbs.h"
 
@@ -13,6 +15,7 @@ int run_model_compare(const CliOptions& options) {
   const std::vector<TokenId> tokens = sample_tokens(folder, m.text);
   LogitComparison comparison;
   try {
+    refuse_trimmed_head(read_model_config(folder), folder, "a comparison");
     comparison = compare_logits_of(folder, weight_dtype_from_name(m.dtype).value(), tokens);
   } catch (const FatalError& error) {
     return report_error({error.code(), error.what()}), kExitModel;

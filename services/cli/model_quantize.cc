@@ -7,6 +7,7 @@
 
 #include "common/base/json.h"
 #include "common/config/resolve.h"
+#include "common/model/head_ids.h"
 #include "common/model/pair.h"
 #include "common/model/quantize.h"
 #include "services/cli/model_logits.h"
@@ -62,6 +63,8 @@ int run_model_quantize(const CliOptions& options) {
   ModelInfo info;
   try {
     info = inspect_model(source);
+    if (m.compare)
+      refuse_trimmed_head(info.config, source, "a comparison (--no-compare goes without)");
   } catch (const FatalError& error) {
     return report_error({error.code(), error.what()}), kExitModel;
   }

@@ -36,6 +36,26 @@ def run(*words, stdin=""):
     return subprocess.run([str(BIN / "foretoken"), *words], capture_output=True, text=True, timeout=120, input=stdin)
 
 
+def trim_head(folder, ids):
+    """Leaves the head's rows of `ids` in a folder of one file, and names them in draft_ids.i32."""
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    n = int.from_bytes(data[:8], "little")
+    header, body = json.loads(data[8:8 + n]), data[8 + n:]
+    tensors = {name: body[slice(*entry["data_offsets"])] for name, entry in header.items() if name != "__metadata__"}
+    head = header["lm_head.weight"]
+    row = len(tensors["lm_head.weight"]) // head["shape"][0]
+    tensors["lm_head.weight"] = b"".join(tensors["lm_head.weight"][i * row:(i + 1) * row] for i in ids)
+    head["shape"][0], at = len(ids), 0
+    for name, tensor in tensors.items():
+        header[name]["data_offsets"] = [at, at + len(tensor)]
+        at += len(tensor)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(tensors.values()))
+    (folder / "draft_ids.i32").write_bytes(b"".join(i.to_bytes(4, "little") for i in ids))
+
+
 class Verbs(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-cli-"))
@@ -531,6 +551,27 @@ class Verbs(unittest.TestCase):
         self.assertEqual(0, run("model", "check", str(self.folder / "fits")).returncode)
         paired = run("model", "pair", str(self.folder / "fits"), "demo")
         self.assertEqual(0, paired.returncode, paired.stderr)
+
+    def test_a_trimmed_head_is_a_drafts(self):
+        folder = self.folder / "trimmed"
+        self.assertEqual(0, run("model", "init-random", str(folder), "--tokenizer", "demo").returncode)
+        trim_head(folder, [0, 2, *range(100, 1000)])
+        self.assertEqual(902, json.loads(run("model", "info", "--json", str(folder)).stdout)["head_ids"])
+        self.assertIn("vocabulary 4096, head of 902 ids", run("model", "info", str(folder)).stdout)
+        checked = run("model", "check", str(folder))
+        self.assertEqual(0, checked.returncode, checked.stderr)
+        self.assertIn("needs the place of a draft: its head has 902 of 4096 ids", checked.stdout)
+        paired = run("model", "pair", "--json", str(folder), "demo")
+        self.assertEqual(0, paired.returncode, paired.stderr)
+        config = json.loads((folder / "config.json").read_text())
+        read = (folder / "model.safetensors").stat().st_size - 4096 * config["hidden_size"] * 4
+        target = sum(p.stat().st_size for p in (ROOT / "models/demo-target").glob("*.safetensors"))
+        self.assertAlmostEqual(read / target, json.loads(paired.stdout)["draft_to_target_bytes"], delta=0.002)
+        for words in (["model", "compare", str(folder), "--dtype", "int8"], ["model", "pair", "self:int4", str(folder)],
+                      ["model", "quantize", str(folder), str(self.folder / "out"), "--to", "int8"]):
+            refused = run(*words)
+            self.assertEqual(4, refused.returncode, words)
+            self.assertIn("needs logits of every id", refused.stderr, words)
 
     def test_config_init_is_valid_and_has_every_key(self):
         path = self.folder / "foretoken.toml"
