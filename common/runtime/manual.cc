@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cctype>
 #include <set>
 
@@ -86,9 +87,12 @@ void write_verbs(CLI::App& app, RoffPage& page, const ManualHead& head) {
       app.get_subcommands([](const CLI::App* verb) { return !verb->get_group().empty(); });
   if (verbs.empty()) return;
   page.section("Verbs");
-  for (const CLI::App* verb : verbs)
+  for (const CLI::App* verb : verbs) {
+    const std::pair own(head.name + "-" + verb->get_name(), 1);
+    const bool has_page = std::ranges::find(head.see_also, own) != head.see_also.end();
     page.item(head.command + " " + verb->get_name(), "",
-              verb->get_description() + "; see " + head.name + "-" + verb->get_name() + "(1)");
+              verb->get_description() + (has_page ? "; see " + own.first + "(1)" : ""));
+  }
 }
 
 // "Examples:\n  lines\n\nmore": the lines as examples, the rest as notes.

@@ -30,6 +30,7 @@ import torch.nn.functional as F
 
 import generate
 from model import SHAPES, Llama
+from muon import orthogonalise
 
 HERE = pathlib.Path(__file__).parent
 START, END = 1, 2
@@ -77,18 +78,6 @@ class Rows:
         ids = torch.from_numpy(np.stack([r[0] for r in rows]))
         w = torch.from_numpy(np.stack([r[1] for r in rows]))
         return ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), w[:, 1:].contiguous()
-
-
-def orthogonalise(g, steps=5):
-    """Newton-Schulz towards U V^T of the singular value decomposition, in bfloat16."""
-    x = g.bfloat16()
-    tall = x.shape[0] > x.shape[1]
-    x = x.T.contiguous() if tall else x
-    x = x / (x.norm() + 1e-7)
-    for _ in range(steps):
-        a = x @ x.T
-        x = 3.4445 * x + (-4.7750 * a + 2.0315 * (a @ a)) @ x
-    return (x.T if tall else x).float()
 
 
 class Optimiser:

@@ -41,6 +41,7 @@ constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
     {"model init-random", run_model_init_random},
     {"model quantize", run_model_quantize},
     {"model compare", run_model_compare},
+    {"draft distil", run_draft_distil},
     {"config show", run_config_show},
     {"config check", run_config_check},
     {"config init", run_config_init},

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <string_view>
 
 #include "common/base/nearest.h"
 #include "common/config/describe.h"
@@ -26,17 +27,35 @@ struct Page {
   ManualHead head;
 };
 
-// Every verb and group of verbs below `app`.
+std::vector<CLI::App*> verbs_of(CLI::App& app) {
+  return app.get_subcommands([](CLI::App* verb) { return !verb->get_group().empty(); });
+}
+
+bool is_service(std::string_view page) {
+  return std::ranges::any_of(wire::kServiceRoles, [&](wire::Role role) {
+    return page == "foretoken-" + std::string(name_of(role));
+  });
+}
+
+// Every verb and group of verbs below `app`. A group that is called as a service leaves the page of
+// that name to it; its verbs have theirs.
 void collect(CLI::App& app,
              const std::string& name,
              const std::string& command,
              std::map<std::string, Page>& pages) {
-  const auto verbs = app.get_subcommands([](CLI::App* verb) { return !verb->get_group().empty(); });
+  const auto verbs = verbs_of(app);
   Page page{&app, {.name = name, .command = command, .section = 1, .see_also = {}}};
   if (command != "foretoken") page.head.see_also.emplace_back("foretoken", 1);
-  for (CLI::App* verb : verbs) page.head.see_also.emplace_back(name + "-" + verb->get_name(), 1);
+  for (CLI::App* verb : verbs) {
+    const std::string below = name + "-" + verb->get_name();
+    if (!is_service(below))
+      page.head.see_also.emplace_back(below, 1);
+    else
+      for (CLI::App* own : verbs_of(*verb))
+        page.head.see_also.emplace_back(below + "-" + own->get_name(), 1);
+  }
   page.head.see_also.emplace_back(kConfiguration, 5);
-  pages.emplace(name, std::move(page));
+  if (!is_service(name)) pages.emplace(name, std::move(page));
   for (CLI::App* verb : verbs)
     collect(*verb, name + "-" + verb->get_name(), command + " " + verb->get_name(), pages);
 }
@@ -53,8 +72,7 @@ std::vector<std::string> services_beside() {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(program_folder(), error)) {
     const std::string name = entry.path().filename().string();
-    for (const wire::Role role : wire::kServiceRoles)
-      if (name == "foretoken-" + std::string(name_of(role))) names.push_back(name);
+    if (is_service(name)) names.push_back(name);
   }
   return names;
 }

@@ -88,6 +88,7 @@ class Parser {
     clients();
     measuring();
     models();
+    drafts();
     others();
     // Last, so that help shows what is the verb's own first.
     for (CLI::App* sub : verbs_) {
@@ -697,6 +698,70 @@ class Parser {
     compare->add_option("--text", m.text,
                         "text file to compare the logits on; default: a built-in page");
     json(compare);
+  }
+
+  void drafts() {
+    CLI::App* draft = app_.add_subcommand("draft", "drafts: distil");
+    draft->footer("Examples:\n  foretoken draft distil models/big --out models/big-draft");
+    draft->require_subcommand(1);
+    DistilOptions& d = options_.distil;
+    CLI::App* distil = verb(
+        draft, "distil",
+        "train a small draft for a target on what the target writes: collect, train, check; again: "
+        "goes on",
+        "  foretoken draft distil models/big --out models/big-draft --prompts prompts.txt\n"
+        "  foretoken draft distil models/big --out models/big-draft --hours 2 --python "
+        "venv/bin/python\n");
+    distil->add_option("TARGET", d.target, "Hugging Face folder of the target")->required();
+    distil->add_option("-o,--out", d.out, "the draft's folder; what is unfinished is in its work/")
+        ->required();
+    distil->add_option("--prompts", d.prompts,
+                       "a prompt a line, or a JSON object with prompt or messages; default: what "
+                       "the target begins with by itself");
+    distil->add_option("--tokens", d.tokens, "tokens of answers to collect")
+        ->check(whole(1000, 1'000'000'000))
+        ->capture_default_str();
+    distil->add_option("--answer-tokens", d.answer_tokens, "longest answer")
+        ->check(whole(8, 8192))
+        ->capture_default_str();
+    distil
+        ->add_option("--top", d.top,
+                     "likeliest tokens to learn from, of each that was written; 0: that one alone")
+        ->check(whole(0, 20))
+        ->capture_default_str();
+    distil->add_option("--shape", d.shape, "hidden size x layers; a multiple of 32")
+        ->capture_default_str();
+    distil->add_option("--head", d.head, "ids that the draft can guess: the most frequent ones")
+        ->check(whole(64, 1'000'000))
+        ->capture_default_str();
+    distil->add_option("--passes", d.passes, "times that training goes through the text")
+        ->check(number(from_to(0.01, 1000)))
+        ->capture_default_str();
+    distil
+        ->add_option("--hours", d.hours, "end training after so long; 0: when the passes are over")
+        ->check(number(from_to(0, 1000)))
+        ->capture_default_str();
+    distil->add_option("--context", d.context, "longest sequence of the draft")
+        ->check(whole(64, kMostPositions))
+        ->capture_default_str();
+    distil->add_option("--dtype", d.dtype, "weights of the target while it writes, as model.dtype")
+        ->check(one_of({"auto", "float32", "bfloat16", "float16", "int8", "int4"}))
+        ->capture_default_str();
+    distil->add_option("--concurrency", d.concurrency, "answers at a time")
+        ->check(whole(1, 1024))
+        ->capture_default_str();
+    distil->add_option("--threads", d.threads, "training processes; 0 = cores")
+        ->check(whole(0, 256))
+        ->capture_default_str();
+    distil->add_option("--seed", d.seed, "of texts and training")
+        ->check(whole(0, 1'000'000'000))
+        ->capture_default_str();
+    distil->add_option("--python", d.python, "Python 3 with torch, numpy and safetensors")
+        ->capture_default_str();
+    quiet(distil);
+    host(distil);
+    distil->get_option("--host")->description(
+        "a running system that serves TARGET to ask, as for run; default: one is started");
   }
 
   void others() {

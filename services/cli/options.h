@@ -127,6 +127,26 @@ struct BenchMemoryOptions {
   std::string out;
 };
 
+// draft distil. Numbers that are 0 are the package's to choose.
+struct DistilOptions {
+  std::string target;
+  std::string out;
+  std::string prompts;  // empty = the target's own beginnings
+  std::uint64_t tokens = 2'000'000;
+  std::uint32_t answer_tokens = 320;
+  std::string shape = "192x3";
+  std::uint32_t head = 8192;
+  std::uint32_t top = 20;
+  double passes = 4;
+  double hours = 0;  // of training; 0 = as long as the passes take
+  std::uint32_t context = 2048;
+  std::string dtype = "auto";  // of the target while it writes
+  int concurrency = 32;
+  int threads = 0;
+  std::uint64_t seed = 1;
+  std::string python = "python3";
+};
+
 struct TokenizeOptions {
   std::string text;
   std::string model;
@@ -186,6 +206,7 @@ struct CliOptions {
   BenchMicroOptions bench_micro;
   BenchScheduleOptions bench_schedule;
   BenchMemoryOptions bench_memory;
+  DistilOptions distil;
   TokenizeOptions tokenize;
   ModelOptions model;
   std::string config_out;  // config init, schema, new-key

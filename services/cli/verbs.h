@@ -41,6 +41,7 @@ int run_model_pair(const CliOptions& options);
 int run_model_init_random(const CliOptions& options);
 int run_model_quantize(const CliOptions& options);
 int run_model_compare(const CliOptions& options);
+int run_draft_distil(const CliOptions& options);
 int run_config_show(const CliOptions& options);
 int run_config_check(const CliOptions& options);
 int run_config_new_key(const CliOptions& options);

@@ -71,6 +71,12 @@ class Manual(unittest.TestCase):
             self.assertEqual(run("--man", program=service).stdout, self.pages[service])
             self.assertIn(".TH \"" + service.upper().replace("-", "\\-") + "\" 8 ", self.pages[service])
 
+    def test_every_page_that_is_referred_to_is_there_in_that_section(self):
+        sections = {name: re.search(r'^\.TH "[^"]*" (\d)', page, re.MULTILINE).group(1) for name, page in self.pages.items()}
+        for name, page in self.pages.items():
+            for other, section in re.findall(r"(foretoken[a-z.-]*) ?\((\d)\)", page.replace("\\-", "-")):
+                self.assertEqual(section, sections.get(other), f"{other} in {name}")
+
     def test_verbs_may_be_words(self):
         self.assertEqual(self.pages["foretoken-bench-serve"], run("help", "--man", "bench", "serve").stdout)
         self.assertEqual(self.pages["foretoken"], run("help", "--man").stdout)

@@ -28,7 +28,7 @@ from ports import free_port  # noqa: E402
 
 VERBS = ["up", "down", "ps", "top", "trace", "generate", "chat", "run", "demo", "tokenize", "detokenize", "doctor", "version",
          "bench serve", "bench latency", "bench acceptance", "bench compare", "bench micro", "bench memory", "plot", "model info", "model check", "model pair",
-         "model init-random", "model quantize", "model compare",
+         "model init-random", "model quantize", "model compare", "draft distil",
          "config show", "config check", "config init", "config schema", "config new-key", "import-triton", "completion"]
 
 
@@ -572,6 +572,23 @@ class Verbs(unittest.TestCase):
             refused = run(*words)
             self.assertEqual(4, refused.returncode, words)
             self.assertIn("needs logits of every id", refused.stderr, words)
+
+    def test_draft_distil_says_what_is_wrong_before_it_begins(self):
+        out = str(self.folder / "out")
+        for words, code, why in (
+            (["--shape", "100x3"], 2, 'it must be a width, x and layers'), (["--shape", "128x"], 2, '--shape is "128x"'),
+            (["--python", "/no/such/python"], 6, "--python: /no/such/python cannot be run"), (["--head", "1"], 2, "--head")):
+            done = run("draft", "distil", "demo", "--out", out, *words)
+            self.assertEqual(code, done.returncode, done.stderr)
+            self.assertIn(why, done.stderr)
+        bare = self.folder / "python"  # one without packages
+        bare.write_text(f"#!{sys.executable} -IS\nimport runpy, sys\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n")
+        bare.chmod(0o755)
+        done = run("draft", "distil", "demo", "--out", out, "--python", str(bare))
+        self.assertEqual(6, done.returncode, done.stderr)
+        self.assertIn("has no numpy, safetensors, torch", done.stderr)
+        self.assertIn("pip install torch", done.stderr)
+        self.assertFalse(pathlib.Path(out).exists())
 
     def test_config_init_is_valid_and_has_every_key(self):
         path = self.folder / "foretoken.toml"

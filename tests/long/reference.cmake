@@ -18,8 +18,10 @@ if(NOT FORETOKEN_SANITIZE)
   reference_test(random_tokenizers 7200 --seed 1 --n 50)
   reference_test(mistral_tokenizers 1800 --seed 1)
   reference_test(code_points 3600)
-  add_test(NAME long_compressed_tensors COMMAND "${CMAKE_SOURCE_DIR}/tests/support/python_env.sh"
-    ${CMAKE_CURRENT_SOURCE_DIR}/requirements.txt "${CMAKE_SOURCE_DIR}/build/reference-env" ${CMAKE_CURRENT_SOURCE_DIR}/compressed_tensors_test.py)
-  set_tests_properties(long_compressed_tensors PROPERTIES LABELS long TIMEOUT 1800 SKIP_RETURN_CODE 77
-    ENVIRONMENT "FORETOKEN_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};PYTHONDONTWRITEBYTECODE=1")
+  foreach(name compressed_tensors distil)
+    add_test(NAME long_${name} COMMAND "${CMAKE_SOURCE_DIR}/tests/support/python_env.sh"
+      ${CMAKE_CURRENT_SOURCE_DIR}/requirements.txt "${CMAKE_SOURCE_DIR}/build/reference-env" ${CMAKE_CURRENT_SOURCE_DIR}/${name}_test.py)
+    set_tests_properties(long_${name} PROPERTIES LABELS long TIMEOUT 1800 SKIP_RETURN_CODE 77
+      ENVIRONMENT "FORETOKEN_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};PYTHONDONTWRITEBYTECODE=1")
+  endforeach()
 endif()

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""`foretoken draft distil`: a small draft with a trimmed head for a target, from what the target writes.
+
+Steps: collect (collect.py), count (ids.py), train (train.py), export (export.py), check (check.py), model card (card.py). Each
+leaves its result in --out and is skipped when that is there, so the same command goes on after any kind of end.
+"""
+import argparse
+import importlib.util
+import os
+import pathlib
+import sys
+
+sys.path[0] = str(pathlib.Path(__file__).resolve().parent.parent)  # modules here have plain names
+
+from distil import folder
+from distil.folder import Refused, Work, say
+
+NEEDED = ("numpy", "safetensors", "torch")
+MOST_CONTEXT = 8192  # of prompts and answers while the target writes
+FAILED, ENVIRONMENT, INTERRUPTED = 1, 6, 130  # exit codes of `foretoken`
+
+
+def arguments():
+    p = argparse.ArgumentParser(prog="foretoken draft distil", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("target", "out"):
+        p.add_argument(f"--{name}", type=pathlib.Path, required=True)
+    p.add_argument("--program", required=True, help="the foretoken command")
+    p.add_argument("--prompts", type=pathlib.Path)
+    p.add_argument("--host")
+    for name in ("tokens", "answer-tokens", "top", "head", "context", "concurrency", "threads", "seed"):
+        p.add_argument(f"--{name}", type=int, required=True)
+    for name in ("passes", "hours"):
+        p.add_argument(f"--{name}", type=float, required=True)
+    for name in ("shape", "dtype"):
+        p.add_argument(f"--{name}", required=True)
+    p.add_argument("--quiet", action="store_true")
+    return p.parse_args()
+
+
+def missing_packages():
+    return [name for name in NEEDED if importlib.util.find_spec(name) is None]
+
+
+def plan_of(args, about):
+    """What decides the result; a folder holds one plan for good."""
+    return {"target": str(args.target), "prompts": str(args.prompts) if args.prompts else None, "seed": args.seed, "temperatures": [0.7, 0.85, 1.0],
+            "answer_tokens": args.answer_tokens, "top": args.top, "shape": args.shape, "head": args.head, "context": min(args.context, about["context"]), "batch": 8,
+            "length": args.answer_tokens + 96, "shard_requests": 384, "tokens": args.tokens, "dtype": args.dtype}
+
+
+def work_through(args):
+    from distil import card, check, collect, export, ids, prompts, system, target
+
+    about = target.read_target(args.target)
+    asked = prompts.read_file(args.prompts, about["has_template"]) if args.prompts else prompts.own_beginnings(about)
+    training, held_out = prompts.split(asked)
+    work, plan = Work(args.out), plan_of(args, about)
+    work.make()
+    work.keep_plan(plan)
+    plan["passes"] = args.passes
+    longest = min(about["context"], MOST_CONTEXT)
+    serving = system.System(args.program, args.target, [f"model.dtype={args.dtype}", f"model.max_model_len={longest}",
+                                                        f"limits.max_running={args.concurrency}"], args.host)
+    collected = collect.collect(work, plan, training, serving, args.concurrency)
+    counted = ids.prepare(work, plan, about)
+    from distil import train  # torch takes seconds
+
+    threads = args.threads or len(os.sched_getaffinity(0))
+    trained = train.train(work, plan, about, {"hours": args.hours, "threads": threads})
+    export.export(work, plan, about)
+    checked = check.check(work, plan, held_out, args, trained["step"])
+    card.write(work, plan, about, {"collected": collected, "counted": counted, "trained": trained, "checked": checked,
+                                  "cost": target.tensor_bytes(args.out) / target.tensor_bytes(args.target)})
+    say(f"{args.out} is a draft for {args.target}: foretoken up --target {args.target} --draft {args.out}")
+
+
+def main():
+    args = arguments()
+    if args.quiet:
+        folder.be_quiet()
+    if missing := missing_packages():
+        print(f"error: {sys.executable} has no {', '.join(missing)}; draft distil needs them:\n"
+              "  python3 -m venv distil-env && distil-env/bin/pip install torch==2.15.0 numpy safetensors matplotlib\n"
+              "  and then --python distil-env/bin/python", file=sys.stderr)
+        return ENVIRONMENT
+    try:
+        work_through(args)
+    except Refused as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
