@@ -151,7 +151,9 @@ void add_to(Sums& sums, const Cell& cell, ProposerSet set) {
         sums[static_cast<std::size_t>(source)][static_cast<std::size_t>(cell.behaviour(source))];
     sum.n_drafted += cell.tally(source).n_drafted;
     sum.n_accepted += cell.tally(source).n_accepted;
-    if (cell.behaviour(source) == Behaviour::kMute) EXPECT_EQ(cell.n_said(source), 0u);
+    if (cell.behaviour(source) == Behaviour::kMute) {
+      EXPECT_EQ(cell.n_said(source), 0u);
+    }
   });
 }
 

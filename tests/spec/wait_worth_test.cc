@@ -49,8 +49,8 @@ TEST_F(WaitWorth, ALateAnswerIsWaitedForOnlyWhereItBringsMoreThanTheTimeWould) {
 
 // Its tokens are as many after a pass without them, and that pass brings one more.
 TEST_F(WaitWorth, AnAnswerThatOutlastsAPassIsWaitedForNoLongerThanAPass) {
-  teach(1, 1);
-  EXPECT_EQ(wait({{.arrives_in = milliseconds(9), .n_in_all = 8}}), milliseconds(9));
+  teach(0.9, 0.9);
+  EXPECT_EQ(wait({{.arrives_in = milliseconds(4), .n_in_all = 8}}), milliseconds(4));
   EXPECT_EQ(wait({{.arrives_in = milliseconds(11), .n_in_all = 8}}), Duration::zero());
   teach(0.5, 1);
   EXPECT_EQ(wait({{.arrives_in = milliseconds(11), .n_in_all = 8}}), milliseconds(11));
