@@ -78,5 +78,26 @@ class Distil(unittest.TestCase):
         self.assertEqual(0, check.figures([answer], [{"token_ids": [1, 2, 4]}])["same_texts"])
 
 
+class CommittedDraft(unittest.TestCase):
+    FOLDER = pathlib.Path(__file__).resolve().parent.parent / "smollm2-draft"
+
+    def test_its_files_match_their_checksums(self):
+        listed = dict(line.split("  ", 1)[::-1] for line in (self.FOLDER / "SHA256SUMS").read_text().splitlines())
+        self.assertEqual(sorted(listed), sorted(p.name for p in self.FOLDER.iterdir() if p.suffix in (".json", ".i32", ".safetensors")))
+        for name, digest in listed.items():
+            self.assertEqual(hashlib.sha256((self.FOLDER / name).read_bytes()).hexdigest(), digest, name)
+
+    def test_its_head_has_a_row_for_each_id_in_order(self):
+        data = (self.FOLDER / "draft_ids.i32").read_bytes()
+        ids = [int.from_bytes(data[i:i + 4], "little") for i in range(0, len(data), 4)]
+        config = json.loads((self.FOLDER / "config.json").read_text())
+        self.assertEqual(ids, sorted(set(ids)))
+        self.assertLess(ids[-1], config["vocab_size"])
+        self.assertLessEqual(set(config["eos_token_id"]), set(ids))
+        with open(self.FOLDER / "model.safetensors", "rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        self.assertEqual([len(ids), config["hidden_size"]], header["lm_head.weight"]["shape"])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -70,7 +70,7 @@ def work_through(args):
     export.export(work, plan, about)
     checked = check.check(work, plan, held_out, args, trained["step"])
     card.write(work, plan, about, {"collected": collected, "counted": counted, "trained": trained, "checked": checked,
-                                  "cost": target.tensor_bytes(args.out) / target.tensor_bytes(args.target)})
+                                  "cost": target.weights_read(args.out) / target.weights_read(args.target)})
     say(f"{args.out} is a draft for {args.target}: foretoken up --target {args.target} --draft {args.out}")
 
 

@@ -41,7 +41,7 @@ def write(work, plan, target, found):
              f"| text | {counted['answer_tokens']} tokens in {counted['answers']} answers of the target to {prompts}, temperatures {', '.join(map(str, plan['temperatures']))} |",
              f"| learnt from | the target's {plan['top']} likeliest tokens at each position |" if plan["top"] else "| learnt from | the tokens that the target wrote |",
              f"| training | {trained['tokens']} tokens of answers in {trained['step']} steps, {trained['seconds'] / 60:.0f} min, at the end {trained['loss']:.3f} nats a token |",
-             f"| cost | a step reads {100 * found['cost']:.1f} % of the bytes of a target's step |", "", "## Figures", "",
+             f"| cost | a step reads {100 * found['cost']:.1f} % of the weights that a target's step reads |", "", "## Figures", "",
              f"On {checked['prompts']} held-out prompts of the same kind, {checked['draft_len']} guesses a round:", "",
              "| temperature | guesses right | first guess of a round | tokens per round | tokens | texts as without a draft |", "|---|---|---|---|---|---|",
              *[row_of(t, f) for t, f in checked["temperatures"].items()], "",

@@ -1,5 +1,6 @@
 """What distillation reads of the target's folder: shape, end tokens, and its embedding, where a draft's begins."""
 import json
+import math
 
 import numpy as np
 
@@ -27,7 +28,7 @@ def read_target(folder):
     if not (folder / "tokenizer.json").exists():
         raise Refused(f"{folder} has no tokenizer.json; a draft needs the target's tokenizer")
     tokenizer = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
-    return {"folder": str(folder), "name": folder.resolve().name, "vocab_size": config["vocab_size"], "bos": config.get("bos_token_id"),
+    return {"folder": str(folder), "name": folder.absolute().name, "vocab_size": config["vocab_size"], "bos": config.get("bos_token_id"),
             "eos": sorted(set(as_list(generation.get("eos_token_id")) or as_list(config.get("eos_token_id")))),
             "context": int(config.get("max_position_embeddings", 2048)), "architecture": (config.get("architectures") or ["?"])[0],
             "has_template": "chat_template" in tokenizer or (folder / "chat_template.jinja").exists()}
@@ -45,13 +46,13 @@ def read_tensor(folder, name):
     return None
 
 
-def tensor_bytes(folder):
-    """Of those that a step reads whole: of an input embedding apart from the head, none."""
+def weights_read(folder):
+    """How many weights a step reads: of an input embedding apart from the head, none."""
     sizes = {}
     for path in folder.glob("*.safetensors"):
         with open(path, "rb") as file:
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        sizes |= {name: tensor["data_offsets"][1] - tensor["data_offsets"][0] for name, tensor in header.items() if name != "__metadata__"}
+        sizes |= {name: math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"}
     return sum(sizes.values()) - (sizes["model.embed_tokens.weight"] if "lm_head.weight" in sizes else 0)
 
 
