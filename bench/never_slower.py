@@ -6,8 +6,8 @@ requests by the same target, and all in turn:
   random   a draft of random weights, in the draft's shape (of --target alone, the demo draft's), and no other source: it is hardly
            ever right
   lying    the same weights with the last norm 64 times as large: as seldom right, and sure of every token
-  sides    the pair on texts that change sides about every two seconds of plain decoding: JSON that the draft knows by heart, and
-           tokens after no text at temperature 1.5, which it does not. Also how soon an easy side is back at 90 % of its gain.
+  sides    the pair on texts that change sides about every two seconds of plain decoding: JSON that the draft is nearly always right about, and
+           tokens after no text at temperature 1.5, where it is not. Also how soon an easy side is back at 90 % of its gain.
 
 usage: never_slower.py BIN_DIR [--target FOLDER] [--draft FOLDER] [--rounds N] [--prompts N] [--tokens N]
                        [--concurrency N] [--settings real,random,...] [--json FILE]

@@ -3,14 +3,37 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
+#include <bitset>
 #include <charconv>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <utility>
 
 namespace foretoken {
 namespace {
+
+constexpr std::size_t kLongestList = 8192;  // characters: each second of all processors alone
+
+using CoreName = std::pair<int, int>;  // package and core
+
+// Of each logical processor, read once; nothing where the system does not say.
+const std::array<std::optional<CoreName>, CPU_SETSIZE>& all_cores() {
+  static const auto cores = [] {
+    std::array<std::optional<CoreName>, CPU_SETSIZE> found;
+    for (std::size_t cpu = 0; cpu < found.size(); ++cpu) {
+      const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
+      CoreName core;
+      if (std::ifstream(folder + "physical_package_id") >> core.first &&
+          std::ifstream(folder + "core_id") >> core.second)
+        found[cpu] = core;
+    }
+    return found;
+  }();
+  return cores;
+}
 
 Error not_a_list(std::string_view text) {
   return {ErrorCode::kInvalidValue,
@@ -49,7 +72,11 @@ std::string to_text(const CpuList& cpus) {
 }
 
 Result<CpuList> cpu_list_from(std::string_view text) {
-  std::set<int> cpus;
+  if (text.size() > kLongestList)
+    return Error{ErrorCode::kInvalidValue, "a list of processors has at most " +
+                                               std::to_string(kLongestList) + " characters, not " +
+                                               std::to_string(text.size())};
+  std::bitset<CPU_SETSIZE> found;
   for (std::string_view rest = text; !rest.empty();) {
     const auto first = take_number(rest);
     if (!first.ok()) return not_a_list(text);
@@ -60,38 +87,43 @@ Result<CpuList> cpu_list_from(std::string_view text) {
       if (!number.ok() || *number < last) return not_a_list(text);
       last = *number;
     }
-    for (int cpu = *first; cpu <= last; ++cpu) cpus.insert(cpu);
+    for (int cpu = *first; cpu <= last; ++cpu) found.set(static_cast<std::size_t>(cpu));
     if (rest.empty()) break;
     if (!rest.starts_with(',') || rest.size() == 1) return not_a_list(text);
     rest.remove_prefix(1);
   }
-  return CpuList(cpus.begin(), cpus.end());
+  CpuList cpus;
+  for (std::size_t cpu = 0; cpu < found.size(); ++cpu)
+    if (found[cpu]) cpus.push_back(static_cast<int>(cpu));
+  return cpus;
 }
 
 int physical_cores(const CpuList& cpus) {
-  std::set<std::pair<int, int>> cores;
+  std::set<CoreName> cores;
   int n_unknown = 0;
   for (const int cpu : cpus) {
-    const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
-    int package = 0, core = 0;
-    if (std::ifstream(folder + "physical_package_id") >> package &&
-        std::ifstream(folder + "core_id") >> core)
-      cores.emplace(package, core);
+    const std::optional<CoreName>& core = all_cores()[static_cast<std::size_t>(cpu)];
+    if (core)
+      cores.insert(*core);
     else
       ++n_unknown;
   }
   return static_cast<int>(cores.size()) + n_unknown;
 }
 
+CoreUse together(const CoreUse& a, const CoreUse& b) {
+  CoreUse both{.machine = a.machine, .n_threads = a.n_threads + b.n_threads};
+  std::ranges::set_union(a.cpus, b.cpus, std::back_inserter(both.cpus));
+  return both;
+}
+
 bool have_own_cores(const CoreUse& a, const CoreUse& b) {
-  if (a.machine.empty() || b.machine.empty()) return false;
+  if (a.n_threads < 1 || b.n_threads < 1 || a.machine.empty() || b.machine.empty()) return false;
   if (a.machine != b.machine) return true;
   if (a.cpus.empty() || b.cpus.empty()) return false;
-  CpuList common, all;
+  CpuList common;
   std::ranges::set_intersection(a.cpus, b.cpus, std::back_inserter(common));
-  if (common.empty()) return true;
-  std::ranges::set_union(a.cpus, b.cpus, std::back_inserter(all));
-  return a.n_threads + b.n_threads <= physical_cores(all);
+  return common.empty() || a.n_threads + b.n_threads <= physical_cores(together(a, b).cpus);
 }
 
 }  // namespace foretoken

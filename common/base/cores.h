@@ -24,8 +24,11 @@ int physical_cores(const CpuList& cpus);
 struct CoreUse {
   std::string machine;  // boot id; empty: not known
   CpuList cpus;         // that it may use; empty: not known
-  int n_threads = 1;    // that compute
+  int n_threads = 0;    // that compute; 0: not known
 };
+
+// Both as one.
+CoreUse together(const CoreUse& a, const CoreUse& b);
 
 // On different machines, on different cores, or on more cores than both have threads. False where
 // that is not known.

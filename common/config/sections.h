@@ -220,7 +220,7 @@ struct DraftSection : ComputeSection {
     v("run_ahead", s.run_ahead, one_of({"auto", "on", "off"}),
       "send each guess as it is made, and go on guessing while the target verifies; auto = on "
       "CPUs, "
-      "for targets that leave this draft cores of its own");
+      "for targets that say (not with target.draft_link zeromq) that it has cores of its own");
     v("tensor_parallel", s.tensor_parallel, in_range(1, 64),
       "MPI ranks that the model is spread over; they must divide its KV heads or be a multiple of "
       "them");

@@ -324,7 +324,7 @@ std::uint32_t DraftEngine::append_choices(LeasedSequence& sequence,
 bool DraftEngine::emit_overtaken() {
   for (const auto& [key, sequence] : sequences_) {
     if (!sequence->overtaken) continue;
-    emit(*sequence, *sequence->overtaken, sequence->overtaken_asked);
+    emit(*sequence, *sequence->overtaken, sequence->overtaken_asked, Answer::kWhole);
     sequence->overtaken.reset();
   }
   return !output_.proposals.empty();
@@ -343,17 +343,18 @@ void DraftEngine::emit_ready() {
 void DraftEngine::emit_if_ready(LeasedSequence& sequence) {
   if (!sequence.owes_answer || can_grow(sequence)) return;
   sequence.owes_answer = false;
-  emit(sequence, sequence.epoch, sequence.asked);
+  emit(sequence, sequence.epoch, sequence.asked, Answer::kWhole);
 }
 
 // Each token as it is made: of an answer before it is complete, and beyond it.
 void DraftEngine::emit_ahead() {
   for (const auto& [key, sequence] : sequences_)
     if (sequence->run_ahead > 0 && sequence->budget > 0 && sequence->has_guessed)
-      emit(*sequence, sequence->epoch, TimePoint{}, sequence->owes_answer);
+      emit(*sequence, sequence->epoch, TimePoint{},
+           sequence->owes_answer ? Answer::kPart : Answer::kWhole);
 }
 
-void DraftEngine::emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked, bool is_partial) {
+void DraftEngine::emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked, Answer answer) {
   const auto chain = sequence.chain();
   sequence.has_guessed = false;
   output_.proposals.push_back({.to = sequence.key.target,
@@ -365,7 +366,7 @@ void DraftEngine::emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked, b
                                           .tokens = {chain.begin(), chain.end()},
                                           .confidence = sequence.confidences,
                                           .known = sequence.known,
-                                          .is_partial = is_partial},
+                                          .is_partial = answer == Answer::kPart},
                                .asked = asked});
 }
 

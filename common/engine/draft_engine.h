@@ -166,7 +166,8 @@ class DraftEngine {
   void emit_ready();
   void emit_if_ready(LeasedSequence& sequence);
   void emit_ahead();
-  void emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked, bool is_partial = false);
+  enum class Answer : std::uint8_t { kWhole, kPart };
+  void emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked, Answer answer);
 
   DraftEngineOptions options_;
   std::vector<TokenId> eos_ids_;

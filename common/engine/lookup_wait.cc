@@ -25,7 +25,7 @@ Duration LookupWait::end(bool is_owed, TimePoint now) {
   if (!began_) return {};
   const Duration waited = now - *began_;
   began_.reset();
-  usual_ = is_owed ? std::min(kLongest, usual_ + usual_ / 4) : usual_ + (waited - usual_) / 8;
+  usual_ = std::min(kLongest, is_owed ? usual_ + usual_ / 4 : usual_ + (waited - usual_) / 8);
   return waited;
 }
 

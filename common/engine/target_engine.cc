@@ -142,7 +142,8 @@ std::optional<DraftOutlook> TargetEngine::owed(const Sequence& sequence, TimePoi
 
 Duration TargetEngine::wait_hint(TimePoint now) {
   Duration longest = longest_wait(now);
-  if (longest == Duration::zero()) longest = lookup_wait(now);  // else they come meanwhile
+  if (longest == Duration::zero())
+    longest = lookup_wait(now);  // a longer wait is long enough for them
   if (longest > Duration::zero()) is_next_at_once_ = false;
   return longest;
 }
@@ -205,7 +206,7 @@ bool TargetEngine::proposals_complete(TimePoint now) {
     const auto draft = owed(*sequence, now);
     if (!draft) return false;
     return !draft->is_stream() ||
-           n_drafted(best_path(*sequence, sequence->n_awaited)) < sequence->n_awaited;
+           n_drafted(best_path(*sequence, budget_of(*sequence))) < sequence->n_awaited;
   });
 }
 

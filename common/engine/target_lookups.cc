@@ -29,7 +29,7 @@ bool TargetEngine::may_look_up(const Sequence& sequence, std::uint32_t budget) c
 // answer is late.
 void TargetEngine::look_up(Sequence& sequence) {
   const std::uint32_t budget = most_asked(sequence);
-  if (!may_look_up(sequence, budget)) return;
+  if (budget == 0 || !may_look_up(sequence, budget)) return;
   const std::uint32_t n_of_use = std::max(budget, sequence.finish.n_remaining() - 1);
   add_ask(ProposerKind::kMemory, sequence, std::min({2 * budget, n_of_use, kMaxDraftTokens}));
   lookup_gain_ += (sequence.lookups.asked() - lookup_gain_) / kMeanOf;

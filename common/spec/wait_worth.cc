@@ -31,12 +31,12 @@ struct Arrival {
   std::uint32_t n = 0;  // tokens at hand with it
 };
 
-class Walk {
+class WaitSearch {
  public:
-  Walk(std::span<const Expected> expected,
-       const WaitTerms& terms,
-       const DraftOutcomes& outcomes,
-       const StepCost& cost)
+  WaitSearch(std::span<const Expected> expected,
+             const WaitTerms& terms,
+             const DraftOutcomes& outcomes,
+             const StepCost& cost)
       : expected_(expected), terms_(terms), outcomes_(outcomes), cost_(cost) {
     pass_ = cost.seconds(terms.n_running);
     share_ = terms.tokens_per_second / std::max(1u, terms.n_running);
@@ -107,8 +107,8 @@ class Walk {
   // an answer that goes on is there once, or some time later.
   double outlasting(const Expected& each) const {
     if (is_stream(each)) {
-      const auto made = static_cast<std::uint32_t>(pass_ / in_seconds(each.per_token));
-      const std::uint32_t n = std::min(made, each.n_in_all);
+      const double made = pass_ / in_seconds(each.per_token);
+      const auto n = static_cast<std::uint32_t>(std::min<double>(made, each.n_in_all));
       const ChainWorth chain = outcomes_.chain(n, each.odds);
       const double ends = 1 - outcomes_.extended(chain, n, each.odds).survival;
       return beyond_usual(chain.tokens, n, 0) / std::max(kLeastEnd, ends);
@@ -142,7 +142,7 @@ WaitFor best_wait(std::span<const Expected> expected,
                   const WaitTerms& terms,
                   const DraftOutcomes& outcomes,
                   const StepCost& cost) {
-  return Walk(expected, terms, outcomes, cost).best();
+  return WaitSearch(expected, terms, outcomes, cost).best();
 }
 
 }  // namespace foretoken

@@ -750,7 +750,7 @@ class Parser {
     distil->add_option("--concurrency", d.concurrency, "answers at a time")
         ->check(whole(1, 1024))
         ->capture_default_str();
-    distil->add_option("--threads", d.threads, "training processes; 0 = cores")
+    distil->add_option("--threads", d.threads, "training processes, four at most; 0 = cores")
         ->check(whole(0, 256))
         ->capture_default_str();
     distil->add_option("--seed", d.seed, "of texts and training")

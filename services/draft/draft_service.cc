@@ -115,7 +115,9 @@ DraftService::Targets::iterator DraftService::forget(Targets::iterator target) {
     bus().hang_up(*target->second.beside);
   }
   guesser_.set_run_ahead(target->first, std::nullopt);
-  return targets_.erase(target);
+  const auto next = targets_.erase(target);
+  settle_run_ahead();
+  return next;
 }
 
 // ---- the link
@@ -135,17 +137,25 @@ bool DraftService::admit_beside(const TargetKey& from, const Delivery& delivery,
   return true;
 }
 
-// Where the two share cores each guess ahead would cost the target time.
-void DraftService::let_run_ahead(const TargetKey& from, const wire::LinkAsk& ask) {
+// A guess ahead takes the time of each target that shares its cores, whichever it is for: those of
+// this machine count together.
+void DraftService::settle_run_ahead() {
   if (options_.run_ahead == 0) return;
-  const auto cpus = cpu_list_from(ask.cpus);
-  const CoreUse target{ask.machine, cpus.ok() ? *cpus : CpuList{},
-                       static_cast<int>(std::min(ask.threads, 1u << 16))};
-  if (have_own_cores(options_.cores, target)) guesser_.set_run_ahead(from, options_.run_ahead);
+  CoreUse beside{.machine = options_.cores.machine};
+  for (const auto& [key, target] : targets_)
+    if (target.cores.machine == beside.machine) beside = together(beside, target.cores);
+  const bool is_alone = beside.n_threads == 0 || have_own_cores(options_.cores, beside);
+  for (const auto& [key, target] : targets_) {
+    const bool may = is_alone && have_own_cores(options_.cores, target.cores);
+    guesser_.set_run_ahead(key, may ? std::optional(options_.run_ahead) : std::nullopt);
+  }
 }
 
 void DraftService::on_link_ask(const TargetKey& from, const wire::LinkAsk& ask) {
-  let_run_ahead(from, ask);
+  const auto cpus = cpu_list_from(ask.cpus);
+  targets_.at(from).cores = {ask.machine, cpus.ok() ? *cpus : CpuList{},
+                             static_cast<int>(std::min(ask.threads, 1u << 16))};
+  settle_run_ahead();
   wire::LinkOffer offer;
   if (!door_) {
     offer.reason = why_no_door_;

@@ -53,6 +53,7 @@ class DraftService final : public WorkerService {
     bool was_refused = false;         // and it was said in the log
     std::uint64_t token = 0;          // of the offer it has not taken yet
     std::optional<Peer> beside = {};  // its link through memory
+    CoreUse cores = {};               // as its LINK_ASK says
   };
   using Targets = std::map<TargetKey, Target>;
 
@@ -78,7 +79,7 @@ class DraftService final : public WorkerService {
   // What comes through memory: its sender, by the link; nothing if it belongs to no target.
   bool admit_beside(const TargetKey& from, const Delivery& delivery, TimePoint now);
   void on_link_ask(const TargetKey& from, const wire::LinkAsk& ask);
-  void let_run_ahead(const TargetKey& from, const wire::LinkAsk& ask);
+  void settle_run_ahead();
   void on_link_open(const TargetKey& from, const Peer& peer, const wire::LinkOpen& open);
   Targets::iterator forget(Targets::iterator target);
   void on_attach(const TargetKey& from, wire::Attach& attach, TimePoint now);

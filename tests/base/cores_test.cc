@@ -23,6 +23,9 @@ TEST(CpuLists, AreReadAsTheyAreWritten) {
 TEST(CpuLists, OthersAreRefused) {
   for (const char* text : {"a", "1,", ",1", "3-1", "1-", "-1", "1 2", "99999", "0-99999", "1;2"})
     EXPECT_FALSE(cpu_list_from(text).ok()) << text;
+  std::string flood = "0";
+  while (flood.size() < 9000) flood += ",0-1023";
+  EXPECT_FALSE(cpu_list_from(flood).ok());
 }
 
 TEST(CpuLists, ThisProcessMayRunSomewhere) {
@@ -49,6 +52,7 @@ TEST(Cores, AreOwnWhereThereAreAsManyAsThreads) {
 TEST(Cores, AreNotOwnWhereNothingIsKnown) {
   EXPECT_FALSE(have_own_cores({"", {0}, 1}, {"m", {1}, 1}));
   EXPECT_FALSE(have_own_cores({"m", {}, 1}, {"m", {1}, 1}));
+  EXPECT_FALSE(have_own_cores({"m", {0}, 1}, {"n", {1}, 0})) << "its threads";
 }
 
 }  // namespace

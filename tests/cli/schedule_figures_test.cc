@@ -38,7 +38,8 @@ ScheduleFigures cell(double acceptance, Cores cores, int n_sequences, double spe
 }
 
 TEST(ScheduleFigures, ComeFromTimesAndRounds) {
-  const ScheduleFigures figures = figures_of({.rtt_ms = 4}, {one_pair()}, one_pair().plain);
+  const ScheduleFigures figures =
+      figures_of({.rtt_ms = 4, .synchronous = true}, {one_pair()}, one_pair().plain);
   EXPECT_DOUBLE_EQ(figures.speedup, 2);
   EXPECT_DOUBLE_EQ(figures.tokens_per_round, 3);
   EXPECT_DOUBLE_EQ(figures.guesses_per_round, 3);

@@ -231,6 +231,26 @@ TEST_F(LinkedDraftServiceTest, RunsAheadForATargetThatLeavesItCoresOfItsOwn) {
   EXPECT_EQ(longest_chain(), 9u);
 }
 
+// A guess for the one that is far away takes time of the one that is not.
+TEST_F(LinkedDraftServiceTest, RunsAheadForNoneWhereATargetOfTheMachineSharesItsCores) {
+  hear(wire::LinkAsk{.machine = "there", .cpus = "0-1", .threads = 2});
+  wire::Speaker other{WorkerId{9}, Incarnation{9}};
+  service.on_message(
+      {.peer = {.socket = kTargets, .routing = "o"},
+       .frames = wire::encode(other, {},
+                              wire::LinkAsk{.machine = "here", .cpus = "1-3", .threads = 64})});
+  EXPECT_EQ(longest_chain(), 4u);
+  service.on_message({.peer = {.socket = kTargets, .routing = "o"},
+                      .frames = wire::encode(other, {}, wire::Goodbye{.reason = "drained"})});
+  EXPECT_EQ(longest_chain(), 9u);
+}
+
+// It would take a part of an answer for all of it.
+TEST_F(LinkedDraftServiceTest, DoesNotRunAheadForATargetThatDoesNotSayWhatItComputesWith) {
+  hear(wire::LinkAsk{.machine = "there"});
+  EXPECT_EQ(longest_chain(), 4u);
+}
+
 TEST_F(LinkedDraftServiceTest, RunsAheadForATargetOnAnotherMachine) {
   hear(wire::LinkAsk{.machine = "there", .cpus = "0-1", .threads = 2});
   EXPECT_EQ(longest_chain(), 9u);

@@ -118,7 +118,7 @@ class Cell {
       for (std::uint64_t i = 0; i < kRequests; ++i) {
         std::vector<TokenId> text = questions_.requests[i].prompt;
         text.insert(text.end(), questions_.answers[i].begin(), questions_.answers[i].end());
-        oracle->tell(SeqId{i + 1}, std::move(text));
+        oracle->set_text(SeqId{i + 1}, std::move(text));
       }
     const std::array<Proposer*, 4> honest{&draft_, &ngram_, &memory_, &prediction_};
     for (Proposer* each : honest) {

@@ -191,7 +191,8 @@ def begin(system, questions):
 
 
 def judge_pair(judge, folder, target, draft):
-    settings = (f"model.draft={draft}", "speculation.adaptive=true", "draft.memory=256MiB", "limits.request_timeout_s=300")
+    # A draft that runs ahead, on shared cores too; the lies are of one that answers questions alone.
+    settings = (f"model.draft={draft}", "draft.run_ahead=on", "speculation.adaptive=true", "draft.memory=256MiB", "limits.request_timeout_s=300")
     questions = Questions()
     with System(settings, target_model=target) as system:
         begin(system, questions)

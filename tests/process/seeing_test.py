@@ -59,7 +59,7 @@ class Seeing(unittest.TestCase):
     def test_ps_watch_shows_device_type_proposer_k_and_tokens_per_second(self):
         with Terminal(self.command("ps", "--watch", "--interval", "0.3"), columns=180) as terminal:
             terminal.wait_until(lambda t: "ready, " in t.text(), "a first look")
-            self.assertEqual(["cpu", "float32", "draft", "8"],
+            self.assertEqual(["cpu", "float32", "draft+ngram+memory", "8"],
                              [self.cell(terminal, "target-0", h) for h in ("DEVICE", "TYPE", "PROPOSER", "K ")], terminal.text())
             self.assertEqual(["cpu", "float32", "-", "-"],
                              [self.cell(terminal, "draft-0", h) for h in ("DEVICE", "TYPE", "PROPOSER", "K ")], terminal.text())

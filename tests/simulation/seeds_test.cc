@@ -50,7 +50,7 @@ class Seeds : public testing::TestWithParam<std::uint64_t> {
     EXPECT_GT(met_.cut, n_seeds_ / 4);
     EXPECT_GT(met_.asks, met_.requests);
     EXPECT_GT(met_.accepted, 10 * n_seeds_);
-    EXPECT_GT(met_.remembered, n_seeds_ / 5);
+    EXPECT_GT(met_.remembered, n_seeds_ / 10);
     EXPECT_GT(met_.scored, n_seeds_ / 2);
   }
   static void add(const Outcome::Counts& counts) {

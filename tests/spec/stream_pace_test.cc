@@ -42,5 +42,40 @@ TEST(StreamPace, ARecordThatSaysNothingNewChangesNoAverage) {
   EXPECT_EQ(pace.per_token(), milliseconds(2));
 }
 
+// 6 ms to the first token, 2 ms to each after it.
+StreamPace known_pace() {
+  StreamPace pace;
+  pace.observe(Epoch{1}, kStart, 1, kStart + milliseconds(6));
+  pace.observe(Epoch{1}, kStart, 2, kStart + milliseconds(8));
+  return pace;
+}
+
+TEST(StreamPace, AChainBeginsAnewAfterARoundThatVerifiedAllOfIt) {
+  StreamPace pace = known_pace();
+  pace.asked(3, 0, kStart + milliseconds(20));
+  EXPECT_EQ(pace.first_token(kStart + milliseconds(21)).in, milliseconds(5));
+  EXPECT_EQ(pace.first_token(kStart + milliseconds(21)).n_unseen, 0u);
+}
+
+// A round without a guess leaves the chain that is under way, which may hold or not.
+TEST(StreamPace, AChainThatIsUnderWayComesWhenItWouldHave) {
+  StreamPace pace = known_pace();
+  pace.asked(3, 0, kStart + milliseconds(20));
+  pace.asked(0, 0, kStart + milliseconds(25));
+  EXPECT_EQ(pace.first_token(kStart + milliseconds(25)).in, milliseconds(1));
+  EXPECT_EQ(pace.first_token(kStart + milliseconds(25)).n_unseen, 1u);
+  pace.asked(0, 4, kStart + milliseconds(26));
+  EXPECT_EQ(pace.first_token(kStart + milliseconds(26)).n_unseen, 0u) << "its tokens are at hand";
+}
+
+TEST(StreamPace, AChainThatDoesNotComeHasBegunAnewWithTheLastQuestion) {
+  StreamPace pace = known_pace();
+  pace.asked(3, 0, kStart + milliseconds(20));
+  pace.asked(0, 0, kStart + milliseconds(29));
+  const StreamPace::First first = pace.first_token(kStart + milliseconds(31));
+  EXPECT_EQ(first.in, milliseconds(4));
+  EXPECT_EQ(first.n_unseen, 0u);
+}
+
 }  // namespace
 }  // namespace foretoken

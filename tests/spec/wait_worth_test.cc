@@ -108,6 +108,21 @@ TEST_F(WaitWorth, ASequenceOfWhichLittleStandsIsNotWaitedFor) {
   EXPECT_EQ(wait({{.arrives_in = milliseconds(5), .n_in_all = 4, .odds = 0.05}}), Duration::zero());
 }
 
+TEST_F(WaitWorth, AChainThatMayBeVoidIsWorthLess) {
+  teach(0.5, 0.8);
+  EXPECT_GT(wait({{.arrives_in = milliseconds(6), .holds = 1, .n_in_all = 8}}), Duration::zero());
+  EXPECT_EQ(wait({{.arrives_in = milliseconds(6), .holds = 0.2, .n_in_all = 8}}), Duration::zero());
+}
+
+// A pass of seconds and tokens that came in one burst.
+TEST_F(WaitWorth, ManyTokensInAPassAreNoMoreThanThereCanBe) {
+  teach(0.8, 0.8);
+  const Expected burst{.arrives_in = {}, .per_token = std::chrono::nanoseconds(1), .n_in_all = 8};
+  for (int i = 0; i < 50; ++i) cost.observe(1, std::chrono::seconds(60));
+  const WaitFor best = best_wait({&burst, 1}, terms, outcomes, cost);
+  EXPECT_LE(best.n_tokens.at(0), 8u);
+}
+
 TEST(DraftOutcomes, AChainIsWorthItsTokensByTheirRates) {
   DraftOutcomes outcomes;
   for (int i = 0; i < 4000; ++i) {

@@ -78,7 +78,7 @@ DraftOutlook MisbehavingSource::outlook(SeqId seq, TimePoint) const {
 void Oracle::ask(std::span<const Ask> asks) {
   for (const Ask& ask : asks) {
     const CommittedTokens& text = *texts_.at(ask.seq);
-    const std::vector<TokenId>& told = told_.at(ask.seq);
+    const std::vector<TokenId>& told = whole_texts_.at(ask.seq);
     Proposal saying{.base = text.size(), .prefix = text.prefix(), .source = kind_};
     const std::size_t end = std::min<std::size_t>(told.size(), text.size() + ask.budget);
     for (std::size_t at = text.size(); at < end; ++at) {

@@ -72,8 +72,8 @@ class Oracle final : public Proposer {
  public:
   Oracle(ProposerKind kind, std::int32_t n_ids, std::uint64_t seed)
       : kind_(kind), n_ids_(n_ids), rng_(seed) {}
-  // Prompt and answer of a sequence, to be told before it is opened.
-  void tell(SeqId seq, std::vector<TokenId> text) { told_[seq] = std::move(text); }
+  // Prompt and answer of a sequence, before it is opened.
+  void set_text(SeqId seq, std::vector<TokenId> text) { whole_texts_[seq] = std::move(text); }
 
   ProposerKind kind() const override { return kind_; }
   void open(const Opening& opening) override { texts_[opening.seq] = &opening.text; }
@@ -85,7 +85,7 @@ class Oracle final : public Proposer {
   ProposerKind kind_;
   std::int32_t n_ids_;
   std::mt19937_64 rng_;
-  std::unordered_map<SeqId, std::vector<TokenId>> told_;
+  std::unordered_map<SeqId, std::vector<TokenId>> whole_texts_;
   std::unordered_map<SeqId, const CommittedTokens*> texts_;
   std::vector<std::pair<SeqId, Proposal>> said_;
 };

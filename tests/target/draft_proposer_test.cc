@@ -637,6 +637,43 @@ TEST_F(DraftProposerTest, ABusyDraftIsAskedForNothingUntilItIsNot) {
   EXPECT_EQ(4u, bus.take<wire::Propose>(endpoint(1)).at(0).records.at(0).budget);
 }
 
+// ---- tokens as they are made
+
+TEST_F(DraftProposerTest, ATokenAtATimeIsUsedAtOnceAndItsPaceIsKnown) {
+  assign(1);
+  open(1);
+  ask(1, {});
+  const auto frames = bus.take<wire::Propose>(endpoint(1));
+  ASSERT_EQ(frames.size(), 1u);
+  const std::uint32_t epoch = frames[0].records.at(0).epoch.value;
+  const auto part = [&](std::vector<TokenId> tokens, bool is_partial) {
+    wire::Proposal proposal;
+    proposal.records.push_back({.seq = SeqId{1},
+                                .lease = Lease{1},
+                                .epoch = Epoch{epoch},
+                                .base = 3,
+                                .prefix = prefix_hash_extend(kRoot, prompt),
+                                .tokens = std::move(tokens),
+                                .known = 3,
+                                .is_partial = is_partial});
+    tell(1, proposal);
+    drafts.collect(bus.now(), store);
+  };
+  bus.clock.advance(milliseconds(6));
+  part({8}, true);
+  EXPECT_EQ(readiness(), DraftReadiness::kReady);
+  EXPECT_EQ(store.edges(SeqId{1}).size(), 1u);
+  bus.clock.advance(milliseconds(2));
+  part({8, 9}, true);
+  const DraftOutlook outlook = drafts.outlook(SeqId{1}, bus.now());
+  EXPECT_TRUE(outlook.is_under_way) << "the rest is owed";
+  EXPECT_TRUE(outlook.is_stream());
+  EXPECT_EQ(outlook.per_token, milliseconds(2));
+  EXPECT_EQ(outlook.next_in, milliseconds(2));
+  part({8, 9, 10, 11}, false);
+  EXPECT_FALSE(drafts.outlook(SeqId{1}, bus.now()).is_under_way);
+}
+
 // ---- the link
 
 class LinkedDraftTest : public DraftProposerTest {

@@ -48,6 +48,6 @@ def write(work, plan, target, found):
              "*Guesses right*: of those whose predecessors in the round were right.", "", *(["![loss](loss.svg)", ""] if drawn else []), "## Limits", "",
              "- It knows the kind of text that it was trained on. On other text it is right less often; nothing else happens.",
              f"- Training had rows of at most {plan['length']} tokens; up to {plan['context']} it is served, by extrapolation.",
-             "- Ids that its head has not are never guessed. Other programs expect a head for all ids, and cannot load it.", ""]
+             "- Ids that are not in its head are never guessed. Other programs expect a head for all ids, and cannot load it.", ""]
     write_text(work.out / "README.md", "\n".join(lines))
     say(f"model card: {work.out / 'README.md'}" + ("" if drawn else "; without loss.svg, as matplotlib is not installed"))

@@ -21,7 +21,7 @@ def end_with_parent():
 
 
 class System:
-    """`with System(...)`: inside, ask() reaches it. Of the person's configuration only a system of theirs knows anything."""
+    """`with System(...)`: inside, ask() reaches it. A system that it starts reads no configuration file."""
 
     def __init__(self, program, target, settings, host=None, draft=""):
         self.program, self.target, self.settings, self.draft = program, target, settings, draft

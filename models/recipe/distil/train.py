@@ -290,7 +290,7 @@ def run_steps(model, optimiser, state, job, n_workers, checkpoint):
 
 
 def watch(workers, shared):
-    """A worker that is gone would be waited for in vain."""
+    """Ends the wait of the others when one of them is gone."""
     while all(process.is_alive() for process in workers):
         time.sleep(1)
     shared["begin"].abort()
