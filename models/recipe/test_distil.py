@@ -68,6 +68,16 @@ class Distil(unittest.TestCase):
         with self.assertRaisesRegex(Refused, "begun with head = 64, and now it is 128"):
             work.keep_plan({"head": 128, "seed": 1})
 
+    def test_a_folder_that_holds_something_else_is_refused(self):
+        (self.folder / "model").mkdir()
+        (self.folder / "model/config.json").write_text("{}")
+        (self.folder / "file").write_text("")
+        for name in ("model", "file", "file/below"):
+            with self.assertRaisesRegex(Refused, name):
+                Work(self.folder / name).make()
+        for _ in range(2):  # a new one, and one that was begun
+            Work(self.folder / "draft").make()
+
     def test_figures_count_guesses_whose_predecessors_were_right(self):
         # 10 rounds: 4 with no guess right, 3 with one, 1 with two, 2 with all four.
         said = {"num_spec_steps": 10, "acceptance_histogram": [4, 3, 1, 0, 2]}

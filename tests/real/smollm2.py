@@ -238,7 +238,7 @@ def prepare(folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     try:
         print(prepare(sys.argv[1]))

@@ -51,6 +51,8 @@ def plan_of(args, about):
 def work_through(args):
     from distil import card, check, collect, export, ids, prompts, system, target
 
+    if args.out.resolve() == args.target.resolve():
+        raise Refused(f"--out is the target's own folder, {args.out}")
     about = target.read_target(args.target)
     asked = prompts.read_file(args.prompts, about["has_template"]) if args.prompts else prompts.own_beginnings(about)
     training, held_out = prompts.split(asked)

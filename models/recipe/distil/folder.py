@@ -1,8 +1,8 @@
 """The work folder of a distillation: what each step leaves there for the next, and the plan that all of them follow.
 
 FOLDER/work/plan.json holds the settings of the first call; a later call with other settings is refused, since what was collected
-would not be what the model card says. Every file is written beside its place and moved there, so a step that is stopped, or
-killed, leaves whole files only. Standard library only.
+would not be what the model card says. What a step leaves for the next is written beside its place and moved there, so a step that
+is stopped, or killed, leaves whole files of it only. Standard library only.
 """
 import json
 import os
@@ -41,8 +41,14 @@ class Work:
         self.requests, self.shards, self.training = self.root / "requests", self.root / "shards", self.root / "training"
 
     def make(self):
-        for folder in (self.requests, self.shards, self.training):
-            folder.mkdir(parents=True, exist_ok=True)
+        """Refuses a folder that holds something else: what is exported would take the place of a model there."""
+        try:
+            if self.out.exists() and not self.root.is_dir() and (not self.out.is_dir() or any(self.out.iterdir())):
+                raise Refused(f"--out {self.out} is there and is no draft that was begun (it has no folder work); choose a new folder")
+            for folder in (self.requests, self.shards, self.training):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Refused(f"--out {self.out} cannot be made: {error.strerror}") from None
 
     def shard_files(self):
         return sorted(self.shards.glob("[0-9]*.npz"))
