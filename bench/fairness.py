@@ -34,6 +34,15 @@ def text_of(size, seed):
     return "".join(parts)[:size]
 
 
+def end(up):
+    """Ends a system that `up` started."""
+    up.terminate()
+    try:
+        up.wait(60)
+    except subprocess.TimeoutExpired:
+        up.kill()
+
+
 class Client:
     def __init__(self, context, endpoint):
         self.socket = context.socket(zmq.DEALER)
@@ -180,11 +189,7 @@ def main():
         for one in busy:
             one.kill()
             one.wait()
-        up.terminate()
-        try:
-            up.wait(60)
-        except subprocess.TimeoutExpired:
-            up.kill()
+        end(up)
 
 
 if __name__ == "__main__":

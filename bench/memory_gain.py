@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 
-from fairness import Client
+from fairness import Client, end
 
 BARS = {"again": 1.15, "files": 1.1, "chat": 0.98, "choices": 1.3, "siblings": 1.3}
 WAYS = {"ngram": ["ngram"], "memory": ["ngram", "memory"]}
@@ -235,11 +235,7 @@ def main():
         if arguments.json:
             pathlib.Path(arguments.json).write_text(json.dumps(results, indent=1))
     finally:
-        up.terminate()
-        try:
-            up.wait(60)
-        except subprocess.TimeoutExpired:
-            up.kill()
+        end(up)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 // it costs a draft's step and stands less often than the one before, so the best number is where
 // the tokens of a round, by the time of a round, are most. Learns what a token costs in waiting:
 // nothing, where answers are there before the target wants them, and then there is no reason to ask
-// for less than the request allows. A draft whose answers never come in time is asked for ever
-// fewer, so that it takes less of the cores that it may share, until one does. Of drafts that send
-// whole answers. Pure: times come as arguments. One thread.
+// for less than the request allows. A draft without an answer in many steps is asked for half as
+// many, so that it takes less of the cores that it may share; each answer doubles that again. For
+// drafts that send whole answers. Pure: times come as arguments. One thread.
 #pragma once
 
 #include <array>

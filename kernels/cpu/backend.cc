@@ -1,14 +1,10 @@
 #include "kernels/cpu/backend.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <set>
 #include <thread>
-#include <utility>
 
+#include "common/base/cores.h"
 #include "common/base/result.h"
 
 namespace foretoken::cpu {
@@ -23,24 +19,10 @@ class CpuRecording final : public Recording {
 };
 
 // Cores this process may run on, hyperthreads counted once.
-int physical_cores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-    return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  std::set<std::pair<int, int>> cores;
-  int n_unknown = 0;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(static_cast<unsigned>(cpu), &allowed)) continue;
-    const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
-    int package = 0, core = 0;
-    if (std::ifstream(folder + "physical_package_id") >> package &&
-        std::ifstream(folder + "core_id") >> core)
-      cores.emplace(package, core);
-    else
-      ++n_unknown;
-  }
-  return std::max(1, static_cast<int>(cores.size()) + n_unknown);
+int own_cores() {
+  const CpuList cpus = allowed_cpus();
+  return cpus.empty() ? static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))
+                      : physical_cores(cpus);
 }
 
 }  // namespace
@@ -51,8 +33,8 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
                      "a CPU backend takes 1 to 1024 threads, or 0 for all cores; not " +
                          std::to_string(options.n_threads));
   const int most = options.max_threads > 0 ? options.max_threads : 1024;
-  const int own_cores = std::max(1, physical_cores() / std::max(1, options.sharers));
-  const int n_threads = options.n_threads > 0 ? options.n_threads : std::min(own_cores, most);
+  const int n_cores = std::max(1, own_cores() / std::max(1, options.sharers));
+  const int n_threads = options.n_threads > 0 ? options.n_threads : std::min(n_cores, most);
   return std::make_unique<CpuBackend>(select_isa(options.isa), n_threads, options.pin,
                                       options.sharers, options.record);
 }

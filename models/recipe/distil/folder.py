@@ -1,6 +1,6 @@
 """The work folder of a distillation: what each step leaves there for the next, and the plan that all of them follow.
 
-FOLDER/work/plan.json holds the settings of the first call; a later call with other settings is refused, since what was collected
+The file plan.json in the folder work of --out holds the settings of the first call; a later call with other settings is refused, since what was collected
 would not be what the model card says. What a step leaves for the next is written beside its place and moved there, so a step that
 is stopped, or killed, leaves whole files of it only. Standard library only.
 """
