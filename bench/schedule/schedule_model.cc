@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <functional>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "bench/schedule/row_curve.h"
+#include "bench/schedule/runner_up_coverage.h"
 
 namespace foretoken::bench {
 namespace {
@@ -76,6 +81,103 @@ class ChainRun {
   int n_right_;
 };
 
+// What may come of a pass that verifies n guesses: after j of them that stand the draft's own next
+// guess (j = n alone) or a runner-up.
+struct Outcome {
+  double probability = 0;
+  int n_accepted = 0;
+};
+
+// One target and one draft that prepares for what may come of each pass.
+class BranchesRun {
+ public:
+  struct Waits {
+    int most_guesses = 1;
+    int after_hit = 0;   // guesses waited for
+    int after_miss = 0;  // likewise; 0: a pass without guesses at once
+  };
+  BranchesRun(const ScheduleSetting& setting, int n_texts, const Waits& waits)
+      : setting_(setting), n_texts_(n_texts), waits_(waits) {}
+
+  ScheduleValue run(int n_rounds) {
+    double n_tokens = 0;
+    for (int round = 0; round < n_rounds; ++round) n_tokens += verify();
+    return {.speedup = n_tokens / now_,
+            .length = waits_.most_guesses,
+            .tokens_per_round = n_tokens / n_rounds};
+  }
+
+ private:
+  int verify() {
+    now_ += row_cost(n_guesses_ + 1);
+    int n_accepted = 0;
+    while (n_accepted < n_guesses_ && chance() < setting_.acceptance) ++n_accepted;
+    has_text_for(n_accepted) ? hit() : miss();
+    return n_accepted + 1;
+  }
+
+  // The draft knew the prefix of this pass at known_ and needed a step to begin its texts.
+  void hit() {
+    const double arrives = setting_.round_trip / 2;
+    const double heard = now_ + arrives;
+    const auto n_made =
+        static_cast<int>(std::floor((now_ - arrives - known_) / setting_.cost + kTiny)) - 1;
+    n_guesses_ = std::clamp(n_made, 0, waits_.most_guesses);
+    if (n_guesses_ < waits_.after_hit) {
+      n_guesses_ = waits_.after_hit;
+      now_ = std::max(now_, known_ + (n_guesses_ + 1) * setting_.cost + arrives);
+    }
+    known_ = heard;
+  }
+
+  void miss() {
+    known_ = now_ + setting_.round_trip / 2;
+    n_guesses_ = waits_.after_miss;
+    if (n_guesses_ == 0) return;
+    known_ += n_guesses_ * setting_.cost;
+    now_ += setting_.round_trip + n_guesses_ * setting_.cost;
+  }
+
+  // The n_texts likeliest outcomes of the pass have one.
+  bool has_text_for(int n_accepted) {
+    constexpr int kOwnGuess = -1;
+    std::vector<std::pair<Outcome, int>> texts;  // and the rank of its token
+    double reached = 1;
+    const double a = setting_.acceptance;
+    for (int j = 0; j <= n_guesses_; ++j, reached *= a) {
+      if (j == n_guesses_) texts.push_back({{reached * a, j}, kOwnGuess});
+      for (int rank = 0; rank < 3; ++rank)
+        texts.push_back({{reached * (1 - a) * coverage(rank), j}, rank});
+    }
+    std::ranges::sort(texts, std::greater{},
+                      [](const auto& text) { return text.first.probability; });
+    texts.resize(std::min<std::size_t>(texts.size(), static_cast<std::size_t>(n_texts_)));
+    const bool is_own = n_accepted == n_guesses_ && chance() < a;
+    const double u = chance();
+    return std::ranges::any_of(texts, [&](const auto& text) {
+      if (text.first.n_accepted != n_accepted) return false;
+      if (is_own || text.second == kOwnGuess) return is_own && text.second == kOwnGuess;
+      const double most = runner_up_coverage(a, static_cast<std::size_t>(text.second));
+      return u < most && u >= most - coverage(text.second);
+    });
+  }
+
+  double coverage(int rank) const {
+    const auto at = static_cast<std::size_t>(rank);
+    return runner_up_coverage(setting_.acceptance, at) -
+           (rank == 0 ? 0 : runner_up_coverage(setting_.acceptance, at - 1));
+  }
+  double chance() { return std::generate_canonical<double, 53>(random_); }
+
+  const ScheduleSetting& setting_;
+  const int n_texts_;
+  const Waits waits_;
+  std::mt19937_64 random_{7};
+  double now_ = 0;
+  double known_ = 0;
+  int n_guesses_ = 0;  // of the next pass
+};
+
 }  // namespace
 
 double expected_tokens(double acceptance, int n_guesses) {
@@ -107,6 +209,20 @@ ScheduleValue chain_value(const ScheduleSetting& setting, int n_rounds) {
       const ScheduleValue value = ChainRun(setting, most, awaited).run(n_rounds);
       if (value.speedup > best.speedup) best = value;
     }
+  return best;
+}
+
+ScheduleValue branches_value(const ScheduleSetting& setting, int n_texts, int n_rounds) {
+  ScheduleValue best;
+  if (setting.cost <= 0) return best;
+  for (int most = 1; most <= kMostGuesses; ++most)
+    for (const int after_miss : {0, 1, 2, 3, 4, 6, 8, 12})
+      for (const int after_hit : {0, 2, 4}) {
+        if (after_miss > most || after_hit > most) continue;
+        const BranchesRun::Waits waits{most, after_hit, after_miss};
+        const ScheduleValue value = BranchesRun(setting, n_texts, waits).run(n_rounds);
+        if (value.speedup > best.speedup) best = value;
+      }
   return best;
 }
 

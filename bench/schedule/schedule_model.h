@@ -1,11 +1,14 @@
-// What two schedules of drafting should bring over plain decoding, computed from what a pass costs,
-// how often guesses stand and how far away the draft is. The unit of time is one pass of the target
-// over one row. A model of one target and one draft with constant times: no scheduling, no
+// What three schedules of drafting should bring over plain decoding, computed from what a pass
+// costs, how often guesses stand and how far away the draft is. The unit of time is one pass of the
+// target over one row. A model of one target and one draft with constant times: no scheduling, no
 // serialisation, no learning. Pure.
 //
 // Synchronous: the draft makes K guesses while the target waits, a round trip is paid, and then the
 // target verifies them. Chain: the draft goes on guessing as if everything stood, the target
-// verifies what has arrived, and a draft that hears of a rejection begins again.
+// verifies what has arrived, and a draft that hears of a rejection begins again. Branches: while
+// the target verifies, the draft makes guesses for the likeliest of the texts that may come of it,
+// all in the same steps, so that after a rejection there often are some; none for what comes after
+// that.
 #pragma once
 
 namespace foretoken::bench {
@@ -34,5 +37,9 @@ ScheduleValue synchronous_value(const ScheduleSetting& setting);
 // At the best of a grid of most guesses a pass and guesses waited for, by a seeded simulation of
 // n_rounds passes for each: about 2 % of noise. Of one sequence.
 ScheduleValue chain_value(const ScheduleSetting& setting, int n_rounds = 4000);
+
+// Likewise, with so many texts that the draft goes on with at a time; the target holds what it
+// needs when a pass ends. A step of the draft costs the same whatever its rows.
+ScheduleValue branches_value(const ScheduleSetting& setting, int n_texts, int n_rounds = 4000);
 
 }  // namespace foretoken::bench

@@ -201,6 +201,7 @@ struct DraftSection : ComputeSection {
   std::string memory = "20%";
   std::uint32_t max_sequences = 64;
   std::string run_ahead = "auto";
+  std::uint32_t branches = 3;
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
@@ -221,6 +222,9 @@ struct DraftSection : ComputeSection {
       "send each guess as it is made, and go on guessing while the target verifies; auto = on "
       "CPUs, "
       "for targets that say (not with target.draft_link zeromq) that it has cores of its own");
+    v("branches", s.branches, in_range(0, 16),
+      "of a draft that runs ahead: texts in which a guess is wrong that it goes on with beside its "
+      "chain, in the same passes, where that makes these hardly dearer; 0 = none");
     v("tensor_parallel", s.tensor_parallel, in_range(1, 64),
       "MPI ranks that the model is spread over; they must divide its KV heads or be a multiple of "
       "them");

@@ -15,17 +15,15 @@ namespace {
 // some size: the rows cost little together, and a draft that shares its cores with the target
 // should be quiet when it is not wanted.
 constexpr std::uint32_t kIdleCatchUp = 32;
-// More than this many tokens behind is a prompt, and goes through in chunks.
-constexpr std::uint32_t kFewBehind = 64;
 // Passes are not cut shorter than this for the sake of chains.
 constexpr Duration kShortestPass = std::chrono::milliseconds(1);
+
+}  // namespace
 
 std::uint8_t confidence_byte(float logprob) {
   const float p = std::exp(logprob);
   return static_cast<std::uint8_t>(std::lround(255.0f * std::clamp(p, 0.0f, 1.0f)));
 }
-
-}  // namespace
 
 DraftEngine::DraftEngine(Model& model, Backend& backend, const DraftEngineOptions& options)
     : options_(options),
@@ -87,7 +85,8 @@ bool DraftEngine::wants_rows(const LeasedSequence& sequence) const {
 
 bool DraftEngine::has_work() const {
   return std::any_of(sequences_.begin(), sequences_.end(), [&](const auto& entry) {
-    return entry.second->owes_answer || wants_rows(*entry.second);
+    return entry.second->owes_answer || wants_rows(*entry.second) ||
+           wants_branch_rows(*entry.second);
   });
 }
 
@@ -102,7 +101,10 @@ const DraftOutput& DraftEngine::step(TimePoint now) {
   fill_step(now);
   if (step_.n_slices() > 0) {
     step_.run();
-    for (std::size_t i = 0; i < in_step_.size(); ++i) extend(*in_step_[i], i);
+    for (std::size_t i = 0; i < in_step_.size(); ++i) {
+      const auto [sequence, branch] = in_step_[i];
+      branch == nullptr ? extend(*sequence, i) : extend_branch(*sequence, *branch, i);
+    }
     output_.n_rows = static_cast<std::uint32_t>(step_.plan().tokens.size());
     output_.n_steps = 1 + step_.plan().n_ahead;
     output_.n_rows += step_.plan().n_ahead * static_cast<std::uint32_t>(step_.n_slices());
@@ -204,6 +206,7 @@ void DraftEngine::fill_step(TimePoint now) {
   std::sort(order_.begin(), order_.end(),
             [](const LeasedSequence* a, const LeasedSequence* b) { return a->turn < b->turn; });
   plan_prompts();
+  plan_branches();
   auto rows_left = static_cast<std::uint32_t>(options_.max_batch_rows);
   auto chunk_left = static_cast<std::uint32_t>(options_.prefill_chunk);
   for (LeasedSequence* sequence : order_) {
@@ -221,6 +224,7 @@ void DraftEngine::fill_step(TimePoint now) {
         *sequence, std::min({n_missing, rows_left, is_prompt ? chunk_left : rows_left}));
     if (n_rows == 0) continue;
     bool added = add_slice(*sequence, n_rows);
+    if (!added && drop_all_branches()) added = add_slice(*sequence, n_rows);
     if (!added && is_ahead(*sequence)) {
       sequence->is_stuck = true;  // blocks are short: no more of it until the next record
       continue;
@@ -232,11 +236,12 @@ void DraftEngine::fill_step(TimePoint now) {
     }
     sequence->turn = ++n_turns_;
     note_prompt_work(*sequence, n_rows);
-    in_step_.push_back(sequence);
+    in_step_.push_back({sequence});
     rows_left -= n_rows;
     if (is_prompt) chunk_left -= n_rows;
   }
   if (rows_left == 0 || chunk_left == 0) most_work_ = prompt_work_;  // rows were the limit
+  add_branch_rows(rows_left);
 }
 
 bool DraftEngine::add_slice(LeasedSequence& sequence, std::uint32_t n_rows) {
@@ -247,7 +252,8 @@ bool DraftEngine::add_slice(LeasedSequence& sequence, std::uint32_t n_rows) {
             .known = std::span<const TokenId>(sequence.tokens).subspan(start, n_rows),
             .rules = chooses ? &sequence.rules : nullptr,
             .guessed = chooses ? sequence.chain() : std::span<const TokenId>{},
-            .endings = sequence.endings})
+            .endings = sequence.endings,
+            .n_top = chooses ? n_likeliest(sequence) : 0})
       .ok();
 }
 
@@ -262,7 +268,8 @@ bool DraftEngine::take_blocks_from_another(const LeasedSequence& beneficiary, Ti
     LeasedSequence* candidate = sequence.get();
     if (!candidate->has_cache || candidate == &beneficiary ||
         kv_.length(candidate->cache_name) == 0 ||
-        std::find(in_step_.begin(), in_step_.end(), candidate) != in_step_.end())
+        std::any_of(in_step_.begin(), in_step_.end(),
+                    [&](const InStep& each) { return each.sequence == candidate; }))
       continue;
     const bool is_idle = is_idle_now(*candidate);
     if (!is_idle && candidate->cache_name < beneficiary.cache_name) continue;
@@ -310,6 +317,8 @@ std::uint32_t DraftEngine::append_choices(LeasedSequence& sequence,
     if (sequence.is_stuck) return n_fed - 1;  // its row is asked again when something has changed
     sequence.tokens.push_back(choice.token);
     sequence.confidences.push_back(confidence_byte(choice.logprob));
+    sequence.runners_up.push_back(may_branch(sequence) ? runners_up(slice, choice.token)
+                                                       : kNoRunnersUp);
     sequence.has_guessed = true;
     ++output_.n_drafted;
     if (k == step_.plan().n_ahead || !can_grow(sequence)) return n_fed;
@@ -346,28 +355,36 @@ void DraftEngine::emit_if_ready(LeasedSequence& sequence) {
   emit(sequence, sequence.epoch, sequence.asked, Answer::kWhole);
 }
 
-// Each token as it is made: of an answer before it is complete, and beyond it.
+// Each token as it is made: of an answer before it is complete, beyond it, and beside it.
 void DraftEngine::emit_ahead() {
   for (const auto& [key, sequence] : sequences_)
-    if (sequence->run_ahead > 0 && sequence->budget > 0 && sequence->has_guessed)
+    if (sequence->run_ahead > 0 && sequence->budget > 0 && has_news(*sequence))
       emit(*sequence, sequence->epoch, TimePoint{},
            sequence->owes_answer ? Answer::kPart : Answer::kWhole);
+}
+
+bool DraftEngine::has_news(const LeasedSequence& sequence) {
+  return sequence.has_guessed ||
+         std::any_of(sequence.branches.begin(), sequence.branches.end(),
+                     [](const DraftBranch& branch) { return branch.has_grown; });
 }
 
 void DraftEngine::emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked, Answer answer) {
   const auto chain = sequence.chain();
   sequence.has_guessed = false;
-  output_.proposals.push_back({.to = sequence.key.target,
-                               .record = {.seq = sequence.key.seq,
-                                          .lease = sequence.lease,
-                                          .epoch = epoch,
-                                          .base = sequence.known,
-                                          .prefix = sequence.prefix,
-                                          .tokens = {chain.begin(), chain.end()},
-                                          .confidence = sequence.confidences,
-                                          .known = sequence.known,
-                                          .is_partial = answer == Answer::kPart},
-                               .asked = asked});
+  ReadyProposal& ready = output_.proposals.emplace_back(
+      ReadyProposal{.to = sequence.key.target,
+                    .record = {.seq = sequence.key.seq,
+                               .lease = sequence.lease,
+                               .epoch = epoch,
+                               .base = sequence.known,
+                               .prefix = sequence.prefix,
+                               .tokens = {chain.begin(), chain.end()},
+                               .confidence = sequence.confidences,
+                               .known = sequence.known,
+                               .is_partial = answer == Answer::kPart},
+                    .asked = asked});
+  append_branches(sequence, ready.record);
 }
 
 DraftSnapshot DraftEngine::snapshot() const {

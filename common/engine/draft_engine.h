@@ -21,10 +21,12 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/result.h"
+#include "common/engine/draft_branch.h"
 #include "common/engine/engine_options.h"
 #include "common/engine/step.h"
 #include "common/kv/kv_cache.h"
 #include "common/messages/draft.h"
+#include "common/spec/guess_outcomes.h"
 #include "common/spec/prefill_cost.h"
 #include "common/spec/row_rules.h"
 #include "common/spec/step_cost.h"
@@ -84,9 +86,12 @@ struct DraftSnapshot {
   std::uint64_t n_expired = 0;
   std::uint64_t n_steps = 0;
   std::uint64_t n_rows = 0;
-  std::uint64_t n_drafted = 0;  // tokens guessed
-  std::uint64_t n_kept = 0;     // guesses that a later tail confirmed
-  std::uint64_t n_cut = 0;      // guesses thrown away
+  std::uint64_t n_drafted = 0;         // tokens guessed
+  std::uint64_t n_kept = 0;            // guesses that a later tail confirmed
+  std::uint64_t n_cut = 0;             // guesses thrown away
+  std::uint64_t n_branches = 0;        // texts begun beside a chain
+  std::uint64_t n_branches_taken = 0;  // of these, those that the target's text went on with
+  std::uint64_t n_branch_tokens = 0;   // guessed for them; n_drafted has those of branches taken
 };
 
 class DraftEngine {
@@ -138,6 +143,8 @@ class DraftEngine {
   DraftOutcome attach_anew(const TargetKey& from, wire::Attach& attach, TimePoint now);
   DraftOutcome apply(LeasedSequence& sequence, const wire::ProposeRecord& record, TimePoint now);
   void take_in(LeasedSequence& sequence, std::span<const TokenId> committed);
+  static std::uint32_t n_agreed_with(const LeasedSequence& sequence,
+                                     std::span<const TokenId> committed);
   wire::Need need(const LeasedSequence& sequence, NeedReason reason);
   void forget(LeasedSequences::iterator at);
   void drop_cache(LeasedSequence& sequence);
@@ -166,6 +173,37 @@ class DraftEngine {
   void emit_ready();
   void emit_if_ready(LeasedSequence& sequence);
   void emit_ahead();
+  static bool has_news(const LeasedSequence& sequence);
+  static void append_branches(LeasedSequence& sequence, wire::ProposalRecord& record);
+  static constexpr Position kEverywhere = 0xffffffff;
+  // A row for a text beside a chain.
+  struct BranchRow {
+    double worth = 0;  // probability that its guess comes to be used
+    LeasedSequence* of = nullptr;
+    Position position = 0;  // of the guess that is wrong
+    std::size_t rank = 0;   // of the runner-up that comes instead
+  };
+  std::int32_t n_likeliest(const LeasedSequence& sequence) const;
+  RunnersUp runners_up(std::size_t slice, TokenId chosen) const;
+  bool may_branch(const LeasedSequence& sequence) const;
+  template <class Visitor>
+  void each_branch_row(const LeasedSequence& sequence, Visitor&& visit) const;
+  double outlook_of_branch(const LeasedSequence& sequence,
+                           Position position,
+                           std::size_t rank) const;
+  bool wants_branch_rows(const LeasedSequence& sequence) const;
+  static DraftBranch* branch_of(const BranchRow& row);
+  std::uint32_t n_branch_rows(std::uint32_t n_others) const;
+  void plan_branches();
+  void begin_branch(const BranchRow& row);
+  void add_branch_rows(std::uint32_t rows_left);
+  void extend_branch(const LeasedSequence& sequence, DraftBranch& branch, std::size_t slice);
+  bool take_branch(LeasedSequence& sequence, std::uint32_t n_agreed, TokenId token);
+  void note_outcomes(const LeasedSequence& sequence,
+                     std::span<const TokenId> committed,
+                     std::uint32_t n_agreed);
+  void drop_branches(LeasedSequence& sequence, Position below = kEverywhere);
+  bool drop_all_branches();
   enum class Answer : std::uint8_t { kWhole, kPart };
   void emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked, Answer answer);
 
@@ -180,7 +218,13 @@ class DraftEngine {
   std::map<TargetKey, std::uint32_t> run_ahead_;  // where it is not as in the options
   std::uint64_t n_opened_ = 0;                    // names sequences in kv_
   std::uint64_t n_turns_ = 0;
-  std::vector<LeasedSequence*> in_step_;  // beside the step's slices
+  struct InStep {
+    LeasedSequence* sequence = nullptr;
+    DraftBranch* branch = nullptr;  // null: its chain
+  };
+  std::vector<InStep> in_step_;  // beside the step's slices
+  std::vector<BranchRow> branch_rows_;
+  GuessOutcomes outcomes_;
   std::vector<LeasedSequence*> order_;
 
   // What passes cost, and how much prompt the one under way may have.

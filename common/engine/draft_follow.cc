@@ -140,7 +140,7 @@ DraftOutcome DraftEngine::apply(LeasedSequence& sequence,
     sequence.overtaken_asked = sequence.asked;
   }
   sequence.epoch = std::max(sequence.epoch, record.epoch);
-  sequence.is_stuck = false;
+  sequence.is_stuck = sequence.lacks_branch_room = false;
   if (!committed.empty()) take_in(sequence, committed);
   sequence.prefix = reaches_known ? record.prefix : sequence.prefix;
   if (now < sequence.busy_until && record.budget > 0) {
@@ -154,29 +154,44 @@ DraftOutcome DraftEngine::apply(LeasedSequence& sequence,
   return Applied{};
 }
 
+std::uint32_t DraftEngine::n_agreed_with(const LeasedSequence& sequence,
+                                         std::span<const TokenId> committed) {
+  const auto chain = sequence.chain();
+  const auto differs =
+      std::mismatch(committed.begin(), committed.end(), chain.begin(), chain.end());
+  return static_cast<std::uint32_t>(differs.first - committed.begin());
+}
+
 // The chain as far as it agrees becomes committed; at the first difference chain and cache are cut,
-// to the very token.
+// to the very token, unless a branch goes on from there.
 void DraftEngine::take_in(LeasedSequence& sequence, std::span<const TokenId> committed) {
   if (sequence.is_outgrown) {
     sequence.known += static_cast<std::uint32_t>(committed.size());
     return;
   }
-  const auto chain = sequence.chain();
-  const auto differs =
-      std::mismatch(committed.begin(), committed.end(), chain.begin(), chain.end());
-  const auto n_agreed = static_cast<std::uint32_t>(differs.first - committed.begin());
+  std::uint32_t n_agreed = n_agreed_with(sequence, committed);
+  note_outcomes(sequence, committed, n_agreed);
+  if (n_agreed < committed.size() && take_branch(sequence, n_agreed, committed[n_agreed]))
+    n_agreed = n_agreed_with(sequence, committed);
   totals_.n_kept += n_agreed;
   if (n_agreed == committed.size()) {
-    sequence.confidences.erase(sequence.confidences.begin(),
-                               sequence.confidences.begin() + n_agreed);
+    const auto drop_first = [n_agreed](auto& of_chain) {
+      of_chain.erase(of_chain.begin(), of_chain.begin() + n_agreed);
+    };
+    drop_first(sequence.confidences);
+    drop_first(sequence.runners_up);
+    drop_branches(sequence, sequence.known + n_agreed);
   } else {
-    totals_.n_cut += chain.size() - n_agreed;
+    drop_branches(sequence);
+    totals_.n_cut += sequence.n_chain() - n_agreed;
     const std::uint32_t n_valid = sequence.known + n_agreed;
     sequence.tokens.resize(n_valid);
     if (sequence.has_cache && kv_.length(sequence.cache_name) > n_valid)
       kv_.truncate(sequence.cache_name, n_valid);
-    sequence.tokens.insert(sequence.tokens.end(), differs.first, committed.end());
+    const auto differs = committed.begin() + n_agreed;
+    sequence.tokens.insert(sequence.tokens.end(), differs, committed.end());
     sequence.confidences.clear();
+    sequence.runners_up.clear();
   }
   for (const TokenId token : committed) sequence.rules.commit(token);
   sequence.known += static_cast<std::uint32_t>(committed.size());
@@ -189,6 +204,7 @@ void DraftEngine::outgrow_if_due(LeasedSequence& sequence) {
   sequence.is_outgrown = true;
   sequence.tokens = {};
   sequence.confidences = {};
+  sequence.runners_up = {};
 }
 
 void DraftEngine::detach(const TargetKey& from, const wire::CloseSequence& close) {
@@ -232,6 +248,7 @@ void DraftEngine::forget(LeasedSequences::iterator at) {
 }
 
 void DraftEngine::drop_cache(LeasedSequence& sequence) {
+  drop_branches(sequence);
   if (sequence.has_cache) kv_.close(sequence.cache_name);
   sequence.has_cache = false;
 }

@@ -8,10 +8,16 @@
 #include <utility>
 #include <vector>
 
+#include "common/engine/draft_branch.h"
 #include "common/engine/draft_engine.h"
 #include "common/spec/finish.h"
 
 namespace foretoken {
+
+// More than this many tokens behind is a prompt, and goes through in chunks.
+inline constexpr std::uint32_t kFewBehind = 64;
+
+std::uint8_t confidence_byte(float logprob);
 
 struct DraftEngine::LeasedSequence {
   // Takes the tokens over.
@@ -59,6 +65,8 @@ struct DraftEngine::LeasedSequence {
   std::uint32_t known = 0;                // how many are committed
   PrefixHash prefix = 0;                  // of those
   std::vector<std::uint8_t> confidences;  // [n_chain()]
+  std::vector<RunnersUp> runners_up;      // [n_chain()]
+  std::vector<DraftBranch> branches;      // of the chain
   std::uint32_t budget = 0;               // chain length wanted
   std::uint32_t run_ahead = 0;            // beyond it, once it has answered
   bool owes_answer = false;
@@ -66,8 +74,9 @@ struct DraftEngine::LeasedSequence {
   TimePoint asked{};               // when the record came that it owes the answer to
   std::optional<Epoch> overtaken;  // a record whose answer was not complete when the next one came
   TimePoint overtaken_asked{};
-  bool is_stuck = false;   // no token may follow: until the next record
-  std::uint64_t turn = 0;  // when it last had rows
+  bool is_stuck = false;           // no token may follow: until the next record
+  bool lacks_branch_room = false;  // likewise, for its branches
+  std::uint64_t turn = 0;          // when it last had rows
   TimePoint renewed{};
   TimePoint busy_until{};
 };

@@ -55,6 +55,8 @@ Result<std::size_t> Step::add(const SliceRequest& request) {
   if (request.rules != nullptr) {
     slice.n_choices = n_proposed + 1;
     append_rules(request);
+    for (std::size_t rule = slice.first_choice; rule < plan_.rules.size(); ++rule)
+      plan_.rules[rule].n_top_logprobs = std::max(plan_.rules[rule].n_top_logprobs, request.n_top);
     const std::uint32_t first_wanted = slice.first_row + n_known - 1;
     for (std::uint32_t row = first_wanted; row <= first_wanted + n_proposed; ++row)
       plan_.logit_rows.push_back(static_cast<std::int32_t>(row));

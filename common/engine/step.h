@@ -30,6 +30,7 @@ struct SliceRequest {
   // Tokens up to the end of `known` that `rules` has not seen; excludes `proposed`.
   std::span<const TokenId> guessed;
   std::span<const TokenId> endings;  // after which a chain feeds it no more
+  std::int32_t n_top = 0;            // of the likeliest ids of each choice, if `rules` wants fewer
   // Row first_forced + i of `known` chooses forced[i], whatever its logits: for the log-probability
   // of that token, and the n_forced_top likeliest.
   std::span<const TokenId> forced;

@@ -563,6 +563,7 @@ void TargetEngine::note_proposals(Sequence& sequence, std::span<const ScoredToke
   length_.observe_round(scored, sequence.odds);
   note_draft_tokens(scored);
   for (const ScoredToken& each : scored) {
+    if (each.token.is_runner_up) continue;
     each.token.sources.for_each([&](ProposerKind kind) {
       ProposalTally& tally = totals_.proposals[static_cast<std::size_t>(kind)];
       ++(each.stood ? tally.n_right : tally.n_wrong);
@@ -576,7 +577,8 @@ void TargetEngine::note_draft_tokens(std::span<const ScoredToken> scored) {
   for (std::size_t begin = 0, end = 0; begin < scored.size(); begin = end) {
     bool was_drafted = false, stood = false;
     for (; end < scored.size() && scored[end].depth == scored[begin].depth; ++end) {
-      if (!scored[end].token.sources.contains(ProposerKind::kDraft)) continue;
+      const PathToken& token = scored[end].token;
+      if (token.is_runner_up || !token.sources.contains(ProposerKind::kDraft)) continue;
       was_drafted = true;
       stood = stood || scored[end].stood;
     }

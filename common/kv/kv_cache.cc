@@ -172,7 +172,9 @@ void KvCache::finish(Reservation& reservation, std::uint32_t n, std::span<const 
   }
   reservation.before_copy_ = Block();
   reservation.cache_ = nullptr;
-  if (config_.prefix_cache == PrefixCaching::kOn) publish_full_blocks(sequence, text);
+  const bool publishes =
+      config_.prefix_cache == PrefixCaching::kOn && sequence.publishing == Publishing::kOn;
+  if (publishes) publish_full_blocks(sequence, text);
 }
 
 void KvCache::publish_full_blocks(CachedSequence& sequence, std::span<const TokenId> text) {
@@ -205,7 +207,7 @@ void KvCache::truncate(SeqId seq, Position length) {
       std::min(sequence.links.size(), length / static_cast<std::size_t>(config_.block_tokens)));
 }
 
-Result<void> KvCache::fork(SeqId parent, SeqId child) {
+Result<void> KvCache::fork(SeqId parent, SeqId child, Publishing publishing) {
   if (!contains(parent))
     return Error{ErrorCode::kNotFound, "no sequence " + std::to_string(parent.value) + " to fork"};
   if (contains(child))
@@ -216,6 +218,7 @@ Result<void> KvCache::fork(SeqId parent, SeqId child) {
     const CachedSequence& source = find(parent);
     FORETOKEN_CHECK(source.n_reserved == 0, "a reserved sequence is not forked");
     copy.salt = source.salt;
+    copy.publishing = publishing;
     copy.length = source.length;
     copy.table = source.table;
     copy.links = source.links;

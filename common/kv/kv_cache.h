@@ -21,6 +21,8 @@
 namespace foretoken {
 
 enum class PrefixCaching : std::uint8_t { kOff, kOn };
+// Whether the full blocks of a sequence are found by others.
+enum class Publishing : std::uint8_t { kOff, kOn };
 
 struct KvCacheConfig {
   std::int32_t n_blocks = 0;
@@ -121,9 +123,9 @@ class KvCache {
   Result<Reservation> reserve(SeqId seq, std::uint32_t n);
 
   void truncate(SeqId seq, Position length);  // to any length <= length(seq); not while reserved
-  Result<void> fork(SeqId parent,
-                    SeqId child);  // the child shares every block until one of them writes
-  void close(SeqId seq);           // not while reserved
+  // The child shares every block until one of them writes.
+  Result<void> fork(SeqId parent, SeqId child, Publishing publishing = Publishing::kOn);
+  void close(SeqId seq);  // not while reserved
 
   bool contains(SeqId seq) const { return sequences_.contains(seq); }
   Position length(SeqId seq) const;
@@ -142,6 +144,7 @@ class KvCache {
   friend class Reservation;
   struct CachedSequence {
     std::uint64_t salt = 0;
+    Publishing publishing = Publishing::kOn;
     Position length = 0;
     std::vector<Block> blocks;
     std::vector<std::int32_t> table;  // the numbers of blocks

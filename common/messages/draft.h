@@ -118,7 +118,9 @@ struct ProposalRecord {
     v(4, "base", m.base, "a position the draft knows as committed: the first guess is for it");
     v(5, "prefix", m.prefix, "hash of the tokens before base");
     v(6, "tokens", m.tokens, "guesses, parents before children");
-    v(7, "parents", m.parents, "index of each guess's parent, 65535 = base; empty = a chain");
+    v(7, "parents", m.parents,
+      "index of each guess's parent, 65535 = base; empty = a chain; later ones of a parent are "
+      "runners-up");
     v(8, "confidence", m.confidence,
       "per guess, 255 x probability that it is right given its parent; may be empty");
     v(9, "known", m.known, "committed length the draft has applied");
@@ -129,6 +131,13 @@ struct ProposalRecord {
       "more tokens of this answer follow; the record that has them all says false", 6);
   }
 };
+
+// How many of the tokens, from the first on, follow one another.
+inline std::uint32_t chain_length(const ProposalRecord& record) {
+  std::size_t n = record.parents.empty() ? record.tokens.size() : 0;
+  while (n < record.parents.size() && record.parents[n] == (n == 0 ? 0xFFFF : n - 1)) ++n;
+  return static_cast<std::uint32_t>(n);
+}
 
 struct Proposal {
   static constexpr MessageType kType = MessageType::kProposal;

@@ -27,6 +27,7 @@ std::size_t Calibration::confidence_class(const PathToken& token) {
 }
 
 std::size_t Calibration::agreement_class(const PathToken& token) {
+  if (token.is_runner_up) return kAgreements - 1;
   return static_cast<std::size_t>(std::clamp(token.sources.size() - 1, 0, 2));
 }
 

@@ -29,8 +29,9 @@ class Calibration {
 
  private:
   static constexpr std::size_t kConfidences = 8;
-  static constexpr std::size_t kAgreements = 3;  // alone, with one more, with two or more
-  static constexpr std::size_t kDepths = 4;      // first, second, third and fourth, deeper
+  // Of sources: alone, with one more, with two or more; and runners-up, whoever says them.
+  static constexpr std::size_t kAgreements = 4;
+  static constexpr std::size_t kDepths = 4;  // first, second, third and fourth, deeper
   struct Cell {
     double n_tried = 0;
     double n_accepted = 0;

@@ -151,7 +151,8 @@ std::vector<std::uint32_t> DraftLength::probe(std::span<const Candidate> candida
 
 void DraftLength::observe_round(std::span<const ScoredToken> scored, SequenceOdds& of_sequence) {
   for (const ScoredToken& each : scored)
-    of_sequence.observe(calibration_.mean(each.token, each.depth), each.stood);
+    if (!each.token.is_runner_up)
+      of_sequence.observe(calibration_.mean(each.token, each.depth), each.stood);
   calibration_.observe(scored);
 }
 

@@ -13,7 +13,8 @@ namespace foretoken {
 inline constexpr std::uint16_t kParentIsBase = 0xFFFF;  // the node continues the base itself
 
 // A tree of tokens after the prefix of `base` tokens whose hash is `prefix`. Node i follows node
-// parents[i] < i; without parents it is a chain.
+// parents[i] < i; without parents it is a chain. Of several nodes after one the first is the
+// proposer's guess, the others are runners-up: what comes if that is wrong.
 struct Proposal {
   Position base = 0;
   PrefixHash prefix = 0;
@@ -30,6 +31,7 @@ struct PathToken {
   std::uint8_t confidence = 0;
   ProposerKind source = ProposerKind::kNone;  // who is surest of it
   ProposerSet sources;                        // who says it
+  bool is_runner_up = false;                  // all who say it say another first
   bool operator==(const PathToken&) const = default;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/spec/prefix_hash.h"
@@ -17,7 +18,7 @@ bool by_content(const TreeEdge& a, const TreeEdge& b) {
 }
 
 PathToken token_of(const TreeEdge& edge) {
-  return {edge.token, edge.confidence, edge.source, edge.sources};
+  return {edge.token, edge.confidence, edge.source, edge.sources, edge.is_runner_up};
 }
 
 // Makes room in steps, so that a flood costs little per edge: the least confident eighth goes.
@@ -81,6 +82,7 @@ void ProposalStore::add_edge(Continuations& known, const TreeEdge& edge) {
   if (at != known.edges.end() && !by_content(edge, *at)) {
     const TreeEdge before = *at;
     at->sources.add(edge.sources);
+    at->is_runner_up = at->is_runner_up && edge.is_runner_up;
     if (std::tie(at->confidence, at->source) < std::tie(edge.confidence, edge.source))
       std::tie(at->confidence, at->source) = std::tie(edge.confidence, edge.source);
     if (*at != before) known.last_change = ++n_changes_;
@@ -103,17 +105,19 @@ Insertion ProposalStore::insert(SeqId seq, const Proposal& proposal) {
   struct Node {
     PrefixHash after = 0;  // hash of the tokens up to and including the node
     Position end = 0;      // their number
+    bool has_next = false;
   };
+  Node base{.after = proposal.prefix, .end = proposal.base};
   std::vector<Node> nodes(proposal.tokens.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const bool is_chain = proposal.parents.empty();
     const bool is_root = is_chain ? i == 0 : proposal.parents[i] == kParentIsBase;
-    const Node parent = is_root ? Node{proposal.prefix, proposal.base}
-                                : nodes[is_chain ? i - 1 : proposal.parents[i]];
+    Node& parent = is_root ? base : nodes[is_chain ? i - 1 : proposal.parents[i]];
+    const bool is_runner_up = std::exchange(parent.has_next, true);
     nodes[i] = {prefix_hash_next(parent.after, proposal.tokens[i]), parent.end + 1};
     if (parent.end >= length)
       add_edge(known, {parent.after, parent.end, proposal.tokens[i], proposal.confidences[i],
-                       proposal.source, proposal.source});
+                       proposal.source, proposal.source, is_runner_up});
   }
   return Insertion::kInserted;
 }

@@ -64,6 +64,7 @@ class ProposalStore {
     std::uint8_t confidence = 0;
     ProposerKind source = ProposerKind::kNone;  // who is surest of it
     ProposerSet sources;                        // who says it
+    bool is_runner_up = false;                  // all who say it say another first
     bool operator==(const TreeEdge&) const = default;
   };
   // By (prefix, token): equal sets are equal spans.

@@ -560,6 +560,12 @@ class Parser {
     schedule->add_flag("--synchronous", conditions.synchronous,
                        "the draft answers questions alone (draft.run_ahead off), on cores of its "
                        "own too");
+    schedule
+        ->add_option("--branches", conditions.branches,
+                     "texts that a draft which runs ahead goes on with beside its chain "
+                     "(draft.branches)")
+        ->check(whole(0, 16))
+        ->capture_default_str();
     CLI::Option* sequences =
         schedule->add_option("--sequences", chosen.sequences, "B: answers at a time")
             ->check(whole(1, 64))

@@ -18,8 +18,10 @@ struct ScheduleConditions {
   double rtt_ms = 0;
   Cores cores = Cores::kOwn;
   bool synchronous = false;  // the draft waits for questions, on cores of its own too
+  int branches = 3;          // texts beside its chain, of a draft that runs ahead
 
   bool runs_ahead() const { return cores == Cores::kOwn && !synchronous; }
+  int n_branches() const { return runs_ahead() ? branches : 0; }
 };
 
 }  // namespace foretoken::cli

@@ -70,7 +70,8 @@ OrderedJson json_of(const bench::ScheduleValue& value) {
 
 OrderedJson json_of(const ScheduleFigures::Model& model) {
   return {{"synchronous", json_of(model.synchronous)},
-          {"chain", model.chain ? json_of(*model.chain) : OrderedJson()}};
+          {"chain", model.chain ? json_of(*model.chain) : OrderedJson()},
+          {"branches", model.branches ? json_of(*model.branches) : OrderedJson()}};
 }
 
 std::string or_dash(const std::optional<double>& value, const char* format) {
@@ -84,7 +85,12 @@ ScheduleFigures::Model model_of(const ScheduleFigures& figures, double acceptanc
                                        .round_trip = ratio(asked.rtt_ms, asked.target_ms),
                                        .n_sequences = figures.n_sequences};
   ScheduleFigures::Model model{.synchronous = synchronous_value(setting)};
-  if (figures.n_sequences == 1 && asked.runs_ahead()) model.chain = chain_value(setting);
+  if (figures.n_sequences > 1 || !asked.runs_ahead()) return model;
+  model.chain = chain_value(setting);
+  // A chain that goes on covers what comes after the next pass, too, which they do not.
+  if (asked.n_branches() > 0)
+    model.branches = std::ranges::max(*model.chain, branches_value(setting, asked.n_branches() + 1),
+                                      {}, &bench::ScheduleValue::speedup);
   return model;
 }
 
@@ -129,6 +135,7 @@ OrderedJson json_of(const ScheduleFigures& figures) {
                             {"acceptance", asked.acceptance},
                             {"rtt_ms", asked.rtt_ms},
                             {"runs_ahead", asked.runs_ahead()},
+                            {"branches", asked.n_branches()},
                             {"sequences", figures.n_sequences},
                             {"cores", name_of(asked.cores)},
                             {"draft_killed", figures.draft_killed}}},
@@ -156,7 +163,10 @@ std::string figures_table(const ScheduleFigures& figures) {
       "timed mock models: target %.6g ms a row, draft %.6g ms, %d sequences, %s cores, %s%s\n\n",
       asked.target_ms, asked.target_ms * asked.cost, figures.n_sequences,
       std::string(name_of(asked.cores)).c_str(),
-      asked.runs_ahead() ? "the draft runs ahead" : "the draft answers questions",
+      asked.n_branches() > 0
+          ? printed("the draft runs ahead with %d branches", asked.n_branches()).c_str()
+      : asked.runs_ahead() ? "the draft runs ahead"
+                           : "the draft answers questions",
       figures.draft_killed ? ", killed" : "");
   text += printed("%-34s %10s %10s\n", "", "asked", "measured");
   text += printed("%-34s %10.2f %10.2f\n", "T: plain, ms a token", plain_asked, figures.plain_ms);

@@ -39,8 +39,12 @@ struct ScheduleFigures {
   // What the schedules' model expects of what was asked, and with the acceptance that was measured.
   struct Model {
     bench::ScheduleValue synchronous;
-    std::optional<bench::ScheduleValue> chain;  // of one sequence, where a draft runs ahead
-    const bench::ScheduleValue& value() const { return chain ? *chain : synchronous; }
+    std::optional<bench::ScheduleValue> chain;     // of one sequence, where a draft runs ahead
+    std::optional<bench::ScheduleValue> branches;  // likewise, with texts beside the chain
+    // Of the schedule that was measured.
+    const bench::ScheduleValue& value() const {
+      return branches ? *branches : chain ? *chain : synchronous;
+    }
   };
   Model asked_model, model;
 

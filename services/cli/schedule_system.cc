@@ -45,6 +45,7 @@ std::vector<std::string> settings_of(const ScheduleConditions& conditions,
       "model.draft=demo", "model.packed_cache=off", "limits.max_running=64",
       "limits.max_batch_rows=2048", "speculation.draft_len=" + std::to_string(bench::kMostGuesses),
       "draft.run_ahead=" + std::string(conditions.runs_ahead() ? "on" : "off"),
+      "draft.branches=" + std::to_string(conditions.n_branches()),
       // A link through memory would go round the relay.
       "target.draft_link=" + std::string(conditions.rtt_ms > 0 ? "zeromq" : "auto")};
   sets.insert(sets.end(), config.sets.begin(), config.sets.end());

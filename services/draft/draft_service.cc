@@ -323,6 +323,9 @@ void DraftService::list_metrics(Metrics& metrics) {
   metrics.counter("draft_tokens_total", now.n_drafted);
   metrics.counter("draft_tokens_kept_total", now.n_kept);
   metrics.counter("draft_tokens_cut_total", now.n_cut);
+  metrics.counter("draft_branches_total", now.n_branches);
+  metrics.counter("draft_branches_taken_total", now.n_branches_taken);
+  metrics.counter("draft_branch_tokens_total", now.n_branch_tokens);
   metrics.counter("draft_needs_total", now.n_needs);
   metrics.counter("draft_busy_total", now.n_busy);
   guesser_.list_metrics(metrics);

@@ -65,7 +65,8 @@ DraftEngineOptions draft_engine_options(const Config& config,
           .max_model_len = static_cast<Position>(model.config().max_model_len),
           .n_valid_ids = vocabulary.n_ids,
           .constraints = vocabulary.constraints,
-          .run_ahead = config.draft.run_ahead == "on" ? kRunAhead : 0};
+          .run_ahead = config.draft.run_ahead == "on" ? kRunAhead : 0,
+          .branch_rows = config.draft.branches};
 }
 
 DraftServiceOptions draft_service_options(const Config& config,

@@ -426,13 +426,11 @@ void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& in
       if (sequence->attachment.state() == AttachmentState::kOpening)
         learn_prefill(*sequence, arrived.at);
       note_transport(sequence->attachment, arrived);
-      return apply(
-          *sequence,
-          record.is_partial
-              ? sequence->attachment.progressed(
-                    record.epoch, static_cast<std::uint32_t>(record.tokens.size()), arrived.at)
-              : sequence->attachment.answered(record.epoch, arrived.at),
-          now);
+      return apply(*sequence,
+                   record.is_partial ? sequence->attachment.progressed(
+                                           record.epoch, wire::chain_length(record), arrived.at)
+                                     : sequence->attachment.answered(record.epoch, arrived.at),
+                   now);
     case Insertion::kMalformed:
       ++counters_.malformed;
       drafts_.at(arrived.draft).record.malformed();

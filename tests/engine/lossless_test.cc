@@ -314,6 +314,7 @@ class Case {
     options.retry_after = std::chrono::milliseconds(dice_.within(1, 20));
     options.max_chained = dice_.pick({1u, 1u, 3u, 16u});
     options.run_ahead = ahead_.pick({0u, 0u, 3u, 16u});
+    options.branch_rows = ahead_.pick({0u, 3u, 8u});
     if (!grammars_.one_in(6)) options.constraints = constraints_over(texts_);
     draft_engine_ = std::make_unique<DraftEngine>(draft_, backend_, options);
     const LinkFaults faults = kind < 5 ? LinkFaults{}

@@ -31,7 +31,8 @@ using std::chrono::seconds;
 
 constexpr PrefixHash kRoot = 11;
 constexpr Duration kTargetStep = milliseconds(6);
-constexpr double kRowCost = 0.01;  // of a step, for every further row
+constexpr double kRowCost = 0.01;        // of a step, for every further row
+constexpr double kBranchRowCost = 0.03;  // likewise, of a draft's step
 const TimePoint kStart{std::chrono::hours(1)};
 
 constexpr TargetKey kTarget{WorkerId{1}, Incarnation{}};
@@ -50,13 +51,14 @@ struct Scene {
   // Another process has the cores for 50 ms, in every so manieth step; 0 = never.
   int target_hiccups = 0;
   int draft_hiccups = 0;
-  std::uint32_t n_tokens = 600;  // of each answer
-  double counts_from = 0;        // of all tokens: what is found out before is not measured
-  bool has_liar = false;         // a second source that says what never comes, and is sure of it
-  bool has_twin = false;         // a second source that says what the draft says
-  std::uint32_t run_ahead = 0;   // of the draft; 0: whole answers
-  bool has_row_curve = false;    // that of bench schedule, not kRowCost
-  bool is_sure = false;          // the draft says of each token that it is certain
+  std::uint32_t n_tokens = 600;   // of each answer
+  double counts_from = 0;         // of all tokens: what is found out before is not measured
+  bool has_liar = false;          // a second source that says what never comes, and is sure of it
+  bool has_twin = false;          // a second source that says what the draft says
+  std::uint32_t run_ahead = 0;    // of the draft; 0: whole answers
+  std::uint32_t branch_rows = 0;  // of the draft
+  bool has_row_curve = false;     // that of bench schedule, not kRowCost
+  bool is_sure = false;           // the draft says of each token that it is certain
   // The text changes sides after each: in every other one the draft is never right; 0 = never.
   Duration side{};
 
@@ -122,7 +124,7 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
       Proposal proposal{.base = ready.base,
                         .prefix = ready.prefix,
                         .tokens = ready.tokens,
-                        .parents = {},
+                        .parents = ready.parents,
                         .confidences = ready.confidence,
                         .source = kind()};
       if (scene_.is_sure) std::ranges::fill(proposal.confidences, std::uint8_t{255});
@@ -134,8 +136,7 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
       if (ready.is_partial) {
         if (const auto asked = sequence.asked_when.find(ready.epoch.value);
             asked != sequence.asked_when.end())
-          sequence.stream.observe(ready.epoch, asked->second,
-                                  static_cast<std::uint32_t>(ready.tokens.size()), came);
+          sequence.stream.observe(ready.epoch, asked->second, wire::chain_length(ready), came);
         sequence.has_answered = true;
         sequence.waiting_since = now;
       } else if (ready.epoch.value > sequence.answered) {
@@ -201,12 +202,18 @@ class SimulatedDraft final : public Proposer, public DraftWatch {
       }
       const DraftOutput& output = engine_.step(time_);
       if (output.n_rows > 0) {
-        time_ += scaled(scene_.step, scene_.c * slowdown);
+        time_ += scaled(scene_.step, scene_.c * slowdown * cost_of(output.n_rows));
         if (scene_.draft_hiccups > 0 && ++n_steps_ % scene_.draft_hiccups == 0) time_ += kHiccup;
       }
       for (const ReadyProposal& ready : output.proposals)
         arriving_.emplace(time_ + scene_.round_trip / 2, ready.record);
     }
+  }
+  // In steps of one row.
+  double cost_of(std::uint32_t n_rows) const {
+    const std::uint32_t n_chains = scene_.n_sequences;
+    return scene_.branch_rows > 0 && n_rows > n_chains ? 1 + kBranchRowCost * (n_rows - n_chains)
+                                                       : 1;
   }
   bool is_working() const {
     return engine_.has_work() || (!inbox_.empty() && inbox_.front().first <= time_);
@@ -302,7 +309,8 @@ Outcome play(const Scene& scene) {
   DraftEngine draft_engine(draft_model, *backend,
                            {.kv = {.n_blocks = n_blocks, .block_tokens = 16},
                             .max_sequences = static_cast<std::int32_t>(scene.n_sequences),
-                            .run_ahead = scene.run_ahead});
+                            .run_ahead = scene.run_ahead,
+                            .branch_rows = scene.branch_rows});
   SimulatedDraft draft(draft_engine, scene);
   SureLiar liar;
   TargetEngine engine(target_model, *backend, {.each = {&draft, &liar}, .watch = &draft},
@@ -593,6 +601,37 @@ TEST(Waiting, ReachesWhatAChainThatGoesOnPromises) {
   }
 }
 
+// Beside its chain the draft goes on with three texts. The schedule that a model of them computes
+// prepares for one pass alone (branches_value() at the acceptance of first guesses); a chain goes
+// on beside, so that more than that comes out.
+TEST(Waiting, ReachesWhatBranchesPromise) {
+  struct Setting {
+    double c, error;
+    Duration step, round_trip;
+    double expected;
+  };
+  for (const Setting& setting : {Setting{0.05, 0.47, milliseconds(6), microseconds(50), 3.08},
+                                 Setting{0.05, 0.47, milliseconds(6), milliseconds(5), 2.52},
+                                 Setting{0.2, 0.47, milliseconds(6), microseconds(50), 2.59},
+                                 Setting{0.2, 0.23, milliseconds(60), milliseconds(20), 2.93}}) {
+    Scene scene{.c = setting.c,
+                .error = setting.error,
+                .round_trip = setting.round_trip,
+                .draft_len = 16,
+                .step = setting.step,
+                .n_tokens = 2000,
+                .counts_from = 0.1,
+                .run_ahead = 16,
+                .has_row_curve = true};
+    const double chain = play(scene).tokens_per_step;
+    scene.branch_rows = 3;
+    const double branches = play(scene).tokens_per_step;
+    EXPECT_GE(branches, 0.95 * setting.expected)
+        << "c " << setting.c << ", round trip " << setting.round_trip.count() << " ns";
+    EXPECT_GE(branches, 1.1 * chain);
+  }
+}
+
 // No worse where the delay is about as long as a pass, so that the first token comes just after it.
 TEST(Waiting, AChainThatGoesOnGainsAtEachDelay) {
   for (const int round_trip_us : {50, 1000, 3000, 5000, 5700, 6500, 9000, 14000}) {
@@ -621,7 +660,8 @@ TEST(Waiting, AChainThatGoesOnIsNotSlowerThanPlain) {
                                       .n_sequences = n_sequences,
                                       .n_tokens = 1600,
                                       .counts_from = 0.5,
-                                      .run_ahead = 16});
+                                      .run_ahead = 16,
+                                      .branch_rows = 3});
         EXPECT_GE(outcome.tokens_per_step, 0.97)
             << n_sequences << " sequences, error " << error << ", " << round_trip.count() << " us";
       }

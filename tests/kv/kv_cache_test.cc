@@ -189,6 +189,24 @@ TEST(KvCache, TruncatingOneOfTwoSharersLeavesTheOtherAlone) {
   EXPECT_EQ(cache.open(kC, tokens(9), 0).value(), 8u);
 }
 
+TEST(KvCache, OthersFindAForkThatPublishesAndNoOther) {
+  KvCache cache(small(8));
+  ASSERT_TRUE(cache.open(kA, {}, 0).ok());
+  feed(cache, kA, tokens(5));
+  ASSERT_TRUE(cache.fork(kA, kB, Publishing::kOff).ok());
+  const auto text = joined(tokens(5), tokens(4, 700));
+  feed(cache, kB, std::vector(text.begin(), text.begin() + 8));
+  EXPECT_EQ(cache.open(kC, text, 0).value(), 4u) << "the parent's block";
+  cache.close(kC);
+  // What it becomes publishes what it has.
+  cache.close(kA);
+  ASSERT_TRUE(cache.fork(kB, kA).ok());
+  cache.close(kB);
+  feed(cache, kA, text);
+  EXPECT_EQ(cache.open(kC, text, 0).value(), 8u);
+  EXPECT_THAT(kv_violations(cache.snapshot()), IsEmpty());
+}
+
 TEST(KvCache, ErrorsNameTheSequence) {
   KvCache cache(small(2));
   ASSERT_TRUE(cache.open(kA, {}, 0).ok());

@@ -188,7 +188,8 @@ class Life {
 
   void fork() {
     const SeqId parent = any(), child{++last_seq_};
-    ASSERT_TRUE(cache_.fork(parent, child).ok());
+    ASSERT_TRUE(
+        cache_.fork(parent, child, below(2) == 0 ? Publishing::kOn : Publishing::kOff).ok());
     texts_[child] = texts_[parent];
     if (texts_.size() > 7) close(parent);
   }

@@ -52,6 +52,7 @@ struct Settings {
   float draft_error = 0.4f;
   std::uint32_t max_chained = 1;
   std::uint32_t run_ahead = 0;
+  std::uint32_t branch_rows = 0;
   bool has_link = true;  // a second way, with delays and losses of its own
 };
 

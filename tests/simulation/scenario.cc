@@ -211,6 +211,7 @@ class Scenario {
       settings.max_chained = dice_.chance(0.5) ? 1 : kMaxDraftTokens;
       settings.has_link = dice_.chance(0.6);
       settings.run_ahead = dice_.chance(0.5) ? 16 : 0;
+      settings.branch_rows = dice_.chance(0.5) ? 3 : 0;
     }
     // In any order, some much later.
     std::vector<std::string> order = names_;

@@ -42,6 +42,16 @@ TEST(Calibration, KeepsProposersApart) {
   EXPECT_DOUBLE_EQ(calibration.acceptance(kSure, 0), Calibration{}.acceptance(kSure, 0));
 }
 
+// Of a confidence they stand much less often, whatever is said of them.
+TEST(Calibration, KeepsRunnersUpApart) {
+  Calibration calibration;
+  PathToken runner_up = kUnsure;
+  runner_up.is_runner_up = true;
+  for (int i = 0; i < 100; ++i) calibration.observe(first(runner_up, false));
+  EXPECT_LT(calibration.acceptance(runner_up, 0), 0.05);
+  EXPECT_DOUBLE_EQ(calibration.acceptance(kUnsure, 0), Calibration{}.acceptance(kUnsure, 0));
+}
+
 TEST(Calibration, TellsAgreementFromOneSourceAlone) {
   Calibration calibration;
   PathToken agreed = kSure;

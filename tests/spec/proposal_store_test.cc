@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <random>
+#include <tuple>
+#include <utility>
 
 #include "common/spec/prefix_hash.h"
 
@@ -272,6 +274,49 @@ TEST(ProposalStore, AWalkOverAFullStoreEnds) {
   EXPECT_EQ(store.edges(kSeq).size(), ProposalStore::kMaxEdges);
   EXPECT_EQ(path_tokens(store, 32).size(),
             8u);  // 3 + 9 + ... + 3^7 = 3279 edges, the rest begins an eighth level
+}
+
+// Nodes 0 and 1 are a chain, 2 comes where 0 is wrong, 3 follows 2.
+Proposal with_runner_up(ProposerKind source = ProposerKind::kDraft) {
+  Proposal proposal = chain({1}, {3, 4, 5, 6}, 200, source);
+  proposal.parents = {kParentIsBase, 0, kParentIsBase, 2};
+  return proposal;
+}
+
+std::vector<std::pair<TokenId, bool>> runners_up(const ProposalStore& store) {
+  std::vector<std::pair<TokenId, bool>> tokens;
+  for (const auto& edge : store.edges(kSeq)) tokens.emplace_back(edge.token, edge.is_runner_up);
+  std::ranges::sort(tokens);
+  return tokens;
+}
+
+TEST(ProposalStore, OfSeveralTokensAfterOneTheFirstIsTheGuess) {
+  OpenedStore opened({1});
+  EXPECT_EQ(opened.store.insert(kSeq, with_runner_up()), Insertion::kInserted);
+  EXPECT_THAT(runners_up(opened.store), ElementsAre(std::pair{3, false}, std::pair{4, false},
+                                                    std::pair{5, true}, std::pair{6, false}));
+}
+
+// Whoever says it first.
+TEST(ProposalStore, WhatOneSourceGuessesIsNoRunnerUpOfAnother) {
+  for (const bool runner_up_comes_first : {false, true}) {
+    OpenedStore opened({1});
+    std::vector<Proposal> said{chain({1}, {5}, 100, ProposerKind::kNgram), with_runner_up()};
+    if (runner_up_comes_first) std::ranges::reverse(said);
+    for (const Proposal& proposal : said) opened.store.insert(kSeq, proposal);
+    EXPECT_THAT(runners_up(opened.store), testing::Contains(std::pair{5, false}));
+  }
+}
+
+TEST(ProposalStore, SaysOfWhatTheTextHasPassedWhetherItWasARunnerUp) {
+  OpenedStore opened({1});
+  opened.store.insert(kSeq, with_runner_up());
+  opened.text.append(5);
+  std::vector<std::tuple<TokenId, bool, bool>> scored;
+  for (const ScoredToken& each : opened.store.score(kSeq, 1))
+    scored.emplace_back(each.token.token, each.token.is_runner_up, each.stood);
+  EXPECT_THAT(scored, testing::UnorderedElementsAre(std::tuple{3, false, false},
+                                                    std::tuple{5, true, true}));
 }
 
 TEST(ProposalStore, SequencesAreApart) {

@@ -122,7 +122,7 @@ void LinkedDraft::collect(TimePoint now, ProposalStore& into) {
       into.insert(ready.seq, {.base = ready.base,
                               .prefix = ready.prefix,
                               .tokens = ready.tokens,
-                              .parents = {},
+                              .parents = ready.parents,
                               .confidences = ready.confidence,
                               .source = kind()});
     }

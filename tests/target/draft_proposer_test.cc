@@ -9,6 +9,7 @@
 
 #include "common/base/log.h"
 #include "common/spec/prefix_hash.h"
+#include "common/spec/proposal.h"
 
 namespace foretoken {
 namespace {
@@ -646,7 +647,8 @@ TEST_F(DraftProposerTest, ATokenAtATimeIsUsedAtOnceAndItsPaceIsKnown) {
   const auto frames = bus.take<wire::Propose>(endpoint(1));
   ASSERT_EQ(frames.size(), 1u);
   const std::uint32_t epoch = frames[0].records.at(0).epoch.value;
-  const auto part = [&](std::vector<TokenId> tokens, bool is_partial) {
+  const auto part = [&](std::vector<TokenId> tokens, bool is_partial,
+                        std::vector<std::uint16_t> parents = {}) {
     wire::Proposal proposal;
     proposal.records.push_back({.seq = SeqId{1},
                                 .lease = Lease{1},
@@ -654,6 +656,7 @@ TEST_F(DraftProposerTest, ATokenAtATimeIsUsedAtOnceAndItsPaceIsKnown) {
                                 .base = 3,
                                 .prefix = prefix_hash_extend(kRoot, prompt),
                                 .tokens = std::move(tokens),
+                                .parents = std::move(parents),
                                 .known = 3,
                                 .is_partial = is_partial});
     tell(1, proposal);
@@ -664,7 +667,9 @@ TEST_F(DraftProposerTest, ATokenAtATimeIsUsedAtOnceAndItsPaceIsKnown) {
   EXPECT_EQ(readiness(), DraftReadiness::kReady);
   EXPECT_EQ(store.edges(SeqId{1}).size(), 1u);
   bus.clock.advance(milliseconds(2));
-  part({8, 9}, true);
+  // Two of the chain, and two for the case that the first is wrong.
+  part({8, 9, 4, 5}, true, {kParentIsBase, 0, kParentIsBase, 2});
+  EXPECT_EQ(store.edges(SeqId{1}).size(), 4u);
   const DraftOutlook outlook = drafts.outlook(SeqId{1}, bus.now());
   EXPECT_TRUE(outlook.is_under_way) << "the rest is owed";
   EXPECT_TRUE(outlook.is_stream());
