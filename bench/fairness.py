@@ -14,11 +14,9 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
-import msgpack
-import zmq
+from one_system import Client, started
 
 WORDS = ("the quick brown fox jumps over a lazy dog while seven wizards pack my box with liquor jugs and nobody in the "
          "village remembers why the river turned north that year, though 1,204 of them were there ").split(" ")
@@ -32,47 +30,6 @@ def text_of(size, seed):
         n += len(word)
         at += 1 + at % 3
     return "".join(parts)[:size]
-
-
-def end(up):
-    """Ends a system that `up` started."""
-    up.terminate()
-    try:
-        up.wait(60)
-    except subprocess.TimeoutExpired:
-        up.kill()
-
-
-class Client:
-    def __init__(self, context, endpoint):
-        self.socket = context.socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.setsockopt(zmq.SNDHWM, 0)
-        self.socket.connect(endpoint)
-
-    def send(self, **request):
-        request_id = os.urandom(16).hex()
-        self.socket.send(msgpack.packb({"request_id": request_id, **request}))
-        return request_id
-
-    def next(self, patience=120):
-        if not self.socket.poll(int(patience * 1000)):
-            raise SystemExit(f"no answer within {patience} s")
-        return msgpack.unpackb(self.socket.recv(), strict_map_key=False)
-
-    def ask(self, **request):
-        """Seconds, the longest gap between two maps, the last map."""
-        begin = last = time.monotonic()
-        gap = 0.0
-        self.send(**request)
-        while True:
-            reply = self.next()
-            now = time.monotonic()
-            gap, last = max(gap, now - last), now
-            if reply["done"]:
-                if "error" in reply:
-                    raise SystemExit(f"an error: {reply}")
-                return now - begin, gap, reply
 
 
 def metric(client, name):
@@ -161,35 +118,18 @@ def main():
     parser.add_argument("--port", type=int, default=15400)
     parser.add_argument("--set", action="append", default=[])
     arguments = parser.parse_args()
-    endpoint = f"tcp://127.0.0.1:{arguments.port}"
-    folder = tempfile.mkdtemp(prefix="ftk-fair-")
-    os.makedirs(os.path.join(folder, "run"))
-    command = [os.path.join(arguments.bin, "foretoken"), "up", "--set", "edge.port=0", "--set", f"bus.client={endpoint}", "--set",
-               f"bus.runtime_dir={folder}/run"]
-    for setting in arguments.set:
-        command += ["--set", setting]
-    log = open(os.path.join(folder, "up.log"), "wb")
-    up = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
-    busy = []
-    try:
-        context = zmq.Context()
-        client = Client(context, endpoint)
-        end = time.monotonic() + 120
-        while not client.ask(op="status")[2]["ready"]:
-            if time.monotonic() > end or up.poll() is not None:
-                raise SystemExit(f"not ready; see {folder}/up.log")
-            time.sleep(0.1)
+    with started(arguments.bin, arguments.set, port=arguments.port) as system:
         for _ in range(5):
-            small(client, 0)
+            small(system.client, 0)
         busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.busy)]
-        print(f"beside {arguments.busy} busy loops, load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
-        long_prompts(context, endpoint, arguments.rounds)
-        queue(context, endpoint, arguments.rounds)
-    finally:
-        for one in busy:
-            one.kill()
-            one.wait()
-        end(up)
+        try:
+            print(f"beside {arguments.busy} busy loops, load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
+            long_prompts(system.context, system.endpoint, arguments.rounds)
+            queue(system.context, system.endpoint, arguments.rounds)
+        finally:
+            for one in busy:
+                one.kill()
+                one.wait()
 
 
 if __name__ == "__main__":

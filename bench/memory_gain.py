@@ -17,15 +17,11 @@ processor time are counts that other work on the machine does not change. Needs 
 import argparse
 import collections
 import json
-import os
 import pathlib
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 
-from fairness import Client, end
+from one_system import processor_s, started
 
 BARS = {"again": 1.15, "files": 1.1, "chat": 0.98, "choices": 1.3, "siblings": 1.3}
 WAYS = {"ngram": ["ngram"], "memory": ["ngram", "memory"]}
@@ -43,11 +39,6 @@ Give advice on a first job interview.|What is the fastest way to learn to touch-
 What causes an eclipse of the moon?|Write a toast for a golden wedding.|How do submarines dive?|What is sourdough?
 Which trees grow well in clay?|How does a court choose a jury?|Why is sea water salty?|Name some rivers of South America.
 How do I keep basil alive indoors?|What is a prime number good for?|Summarise the story of Robinson Crusoe."""
-
-
-def processor_s(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Tally:
@@ -204,38 +195,19 @@ def main():
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--json")
     arguments = parser.parse_args()
-    import zmq
-    endpoint = f"tcp://127.0.0.1:{arguments.port}"
-    folder = tempfile.mkdtemp(prefix="ftk-gain-")
-    os.makedirs(os.path.join(folder, "run"))
-    settings = ["edge.port=0", f"bus.client={endpoint}", f"bus.runtime_dir={folder}/run", "model.drafts=0"]
+    settings = ["model.drafts=0", *arguments.set]
     if arguments.model:
-        settings += [f"model.target={arguments.model}", "model.draft="]
-    command = [os.path.join(arguments.bin, "foretoken"), "up", "--memory"]
-    for setting in settings + arguments.set:
-        command += ["--set", setting]
-    log = open(os.path.join(folder, "up.log"), "wb")
-    up = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
-    try:
-        client = Client(zmq.Context(), endpoint)
-        end = time.monotonic() + 300
-        while not client.ask(op="status")[2]["ready"]:
-            if time.monotonic() > end or up.poll() is not None:
-                raise SystemExit(f"not ready; see {folder}/up.log")
-            time.sleep(0.1)
+        settings = [f"model.target={arguments.model}", "model.draft=", *settings]
+    with started(arguments.bin, settings, ["--memory"], arguments.port) as system:
         time.sleep(1)
-        services = json.loads(pathlib.Path(folder, "run", "up.json").read_text())
-        pids = [s["pid"] for s in services["services"] if s["role"] in ("target", "draft")]
-        bench = Bench(client, arguments, pids)
+        bench = Bench(system.client, arguments, system.pids("target", "draft"))
         bench.show_memory([bench.request("warm", 1, prompt="Once upon a time")])
         results = []
         for scene in arguments.scenes.split(","):
             results.append(report(scene, SCENES[scene](bench, arguments.requests)))
-        memory_metrics(client)
+        memory_metrics(system.client)
         if arguments.json:
             pathlib.Path(arguments.json).write_text(json.dumps(results, indent=1))
-    finally:
-        end(up)
 
 
 if __name__ == "__main__":
