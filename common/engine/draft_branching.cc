@@ -6,6 +6,8 @@
 // and are sent with them. When the target goes on so they are there already, and the branch is the
 // chain.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "common/base/check.h"
@@ -23,13 +25,27 @@ constexpr std::uint32_t kMostOwn = 16;  // tokens of a branch
 // A pass may become so much dearer for the sake of branches.
 constexpr double kDearer = 1.2;
 
-// Draws with the noise of each id, as the chosen one was. Rules of ids are passed over: what they
-// forbid costs a row.
-double score_of(const TopLogprob& each, const RowRule& rule) {
-  if (rule.temperature <= 0) return each.logprob;
-  return noisy_score(
-      each.logprob, 1.0 / rule.temperature,
-      noise_word(rule.seed, rule.choice, rule.position, static_cast<std::uint32_t>(each.token)));
+bool is_masked(TokenId token, const RowRule& rule, std::span<const std::uint32_t> masks) {
+  if (rule.mask_begin < 0) return false;
+  const auto id = static_cast<std::size_t>(token);
+  return (masks[static_cast<std::size_t>(rule.mask_begin) + id / 32] >> (id % 32) & 1u) == 0;
+}
+
+// What is added to its logit; minus infinity where it is forbidden.
+double addition_to(TokenId token, std::span<const Adjustment> sorted) {
+  const auto at = std::ranges::lower_bound(sorted, token, {}, &Adjustment::id);
+  return at != sorted.end() && at->id == token ? at->add : 0;
+}
+
+// By which a row would choose it, but for a repetition penalty; minus infinity if it never would.
+double score_of(const TopLogprob& each, const RowRule& rule, const StepPlan& plan) {
+  if (is_masked(each.token, rule, plan.masks)) return -std::numeric_limits<double>::infinity();
+  const auto begin = plan.adjustments.begin();
+  const double logit =
+      each.logprob + addition_to(each.token, {begin + rule.adjust_begin, begin + rule.adjust_end});
+  if (rule.temperature <= 0) return logit;
+  return logit / rule.temperature + gumbel(noise_word(rule.seed, rule.choice, rule.position,
+                                                      static_cast<std::uint32_t>(each.token)));
 }
 
 }  // namespace
@@ -46,10 +62,13 @@ RunnersUp DraftEngine::runners_up(std::size_t slice, TokenId chosen) const {
   };
   std::array<Scored, kLikeliest> scored;
   std::size_t n = 0;
-  const RowRule& rule = step_.plan().rules[step_.plan().slices[slice].first_choice];
-  for (const TopLogprob& each : step_.top(slice, 0))
-    if (each.token >= 0 && each.token != chosen && n < scored.size())
-      scored[n++] = {score_of(each, rule), each.token};
+  const StepPlan& plan = step_.plan();
+  const RowRule& rule = plan.rules[plan.slices[slice].first_choice];
+  for (const TopLogprob& each : step_.top(slice, 0)) {
+    if (each.token < 0 || each.token == chosen || n == scored.size()) continue;
+    const double score = score_of(each, rule, plan);
+    if (std::isfinite(score)) scored[n++] = {score, each.token};
+  }
   const std::size_t n_kept = std::min(n, RunnersUp{}.size());
   std::partial_sort(scored.begin(), scored.begin() + static_cast<std::ptrdiff_t>(n_kept),
                     scored.begin() + static_cast<std::ptrdiff_t>(n),

@@ -173,6 +173,23 @@ TEST_F(DraftBranches, BeginWithTheNextBestOfTheRow) {
   EXPECT_GT(n_seen, 10);
 }
 
+TEST_F(DraftBranches, BeginWithNoForbiddenToken) {
+  SamplingParams params{.temperature = 0, .max_tokens = 150};
+  const auto first_runner_up = [&] {
+    start(options());
+    attach(1, kPrompt, 4, params);
+    for (const wire::ProposalRecord& record : run())
+      for (const SaidText& said : branches_of(record))
+        if (said.n_chain == 0) return said.tokens.front();
+    return TokenId{-1};
+  };
+  const TokenId before = first_runner_up();
+  ASSERT_GE(before, 0);
+  params.bad_words = {{before}};
+  EXPECT_NE(first_runner_up(), before);
+  EXPECT_GE(first_runner_up(), 0);
+}
+
 TEST_F(DraftBranches, AreTheAnswerAtOnceWhereTheTextGoesOnSo) {
   start(options());
   attach(1, kPrompt, 2);
