@@ -1,23 +1,42 @@
 #!/usr/bin/env python3
-"""What `foretoken draft distil` promises without a network, numpy or PyTorch: prompts, plan, figures."""
+"""What `foretoken draft distil` promises without a network, numpy or PyTorch: prompts, plan, answers, rows, figures, exit codes."""
 import hashlib
 import json
 import pathlib
 import tempfile
 import unittest
+from unittest import mock
 
-from distil import check, everyday, prompts
+from distil import __main__ as verb
+from distil import answers, check, everyday, folder, loss_log, prompts, system, window
 from distil.folder import Refused, Work
 
 FIRST_PROMPTS = "07c30c9a4b06eff8a924e1113877b3069d2fb13f6db6cf5773463a769c8c61c5"
 
 
-class Distil(unittest.TestCase):
+def answer(i, **more):
+    return {"custom_id": str(i), "token_ids": [5, 6], "prompt_token_ids": [1], "logprobs": [{}, {}], **more}
+
+
+def failure(i, code, message):
+    return {"custom_id": str(i), "error": {"code": code, "message": message}}
+
+
+def write_lines(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+class InAFolder(unittest.TestCase):
     def setUp(self):
         held = tempfile.TemporaryDirectory()
         self.addCleanup(held.cleanup)
         self.folder = pathlib.Path(held.name)
+        quiet = mock.patch.dict(folder.said, quiet=True)
+        quiet.start()
+        self.addCleanup(quiet.stop)
 
+
+class Prompts(InAFolder):
     def read(self, text, has_template=True):
         path = self.folder / "prompts.txt"
         path.write_text(text)
@@ -60,13 +79,67 @@ class Distil(unittest.TestCase):
         with self.assertRaisesRegex(Refused, "--prompts"):
             prompts.own_beginnings({**target, "bos": None, "eos": []})
 
-    def test_a_folder_keeps_its_plan(self):
+    def test_other_prompts_have_another_name_and_the_same_in_another_order_have_not(self):
+        name = prompts.name_of(self.read("a\nb\n"))
+        self.assertRegex(name, "^2 different ones, SHA-256 [0-9a-f]{16}$")
+        self.assertEqual(name, prompts.name_of(self.read("b\n\na\nb\n")))
+        for other in ("a\nc\n", "a\nb\nc\n"):
+            self.assertNotEqual(name, prompts.name_of(self.read(other)))
+
+
+class Folder(InAFolder):
+    PLAN = {"seed": 1, "head": 64, "prompts": "2 different ones, SHA-256 ab"}
+
+    def begun(self):
         work = Work(self.folder / "out")
         work.make()
-        work.keep_plan({"head": 64, "seed": 1})
-        work.keep_plan({"head": 64, "seed": 1})
-        with self.assertRaisesRegex(Refused, "begun with head = 64, and now it is 128"):
-            work.keep_plan({"head": 128, "seed": 1})
+        work.keep_plan(self.PLAN)
+        return work
+
+    def test_keeps_its_plan_once_there_is_a_shard(self):
+        work = self.begun()
+        (work.shards / "00000.npz").write_bytes(b"")
+        work.keep_plan(self.PLAN)
+        with self.assertRaisesRegex(Refused, "begun with seed = 1, and now it is 2") as refused:
+            work.keep_plan({**self.PLAN, "seed": 2})
+        self.assertEqual(2, refused.exception.code)
+        with self.assertRaisesRegex(Refused, "begun with prompts = .*SHA-256 ab.*, and now it is .*SHA-256 cd"):
+            work.keep_plan({**self.PLAN, "prompts": "2 different ones, SHA-256 cd"})
+
+    def test_keeps_the_shape_of_the_draft_once_there_is_a_checkpoint(self):
+        work = self.begun()
+        (work.shards / "00000.npz").write_bytes(b"")
+        (work.training / "summary.json").write_text("{}")
+        work.keep_plan({**self.PLAN, "head": 128})
+        self.assertFalse((work.training / "summary.json").exists(), "it counted for the former head")
+        (work.training / "checkpoint.pt").write_bytes(b"")
+        with self.assertRaisesRegex(Refused, "begun with head = 128, and now it is 64"):
+            work.keep_plan(self.PLAN)
+
+    def test_keeps_its_plan_once_there_are_answers(self):
+        for name in ("00000.answers.jsonl", "00000.answers.jsonl.part"):
+            work = self.begun()
+            write_lines(work.requests / name, [{"schema": "foretoken.run.part/1"}, answer(0), failure(1, "c", "m")])
+            with self.assertRaisesRegex(Refused, "seed"):
+                work.keep_plan({**self.PLAN, "seed": 2})
+            (work.requests / name).unlink()
+
+    def test_takes_another_plan_after_a_try_that_brought_nothing(self):
+        for left in ([], [{"schema": "foretoken.run.part/1"}], [answer(0), failure(1, "c", "m"), failure(2, "c", "m")]):
+            work = self.begun()
+            write_lines(work.requests / "00000.answers.jsonl.part", left)
+            (work.requests / "00000.jsonl").write_text("{}\n")
+            other = {**self.PLAN, "seed": 2}
+            work.keep_plan(other)
+            self.assertEqual([], list(work.requests.iterdir()), "requests of the former plan")
+            self.assertEqual(other, json.loads((work.root / "plan.json").read_text()))
+            work.keep_plan(self.PLAN)
+
+    def test_does_not_take_the_rest_of_a_killed_write_for_a_shard(self):
+        work = self.begun()
+        (work.shards / "00000.npz").write_bytes(b"")
+        (work.shards / "00001.tmp.npz").write_bytes(b"torn")
+        self.assertEqual([work.shards / "00000.npz"], work.shard_files())
 
     def test_a_folder_that_holds_something_else_is_refused(self):
         (self.folder / "model").mkdir()
@@ -78,6 +151,122 @@ class Distil(unittest.TestCase):
         for _ in range(2):  # a new one, and one that was begun
             Work(self.folder / "draft").make()
 
+
+class Answers(InAFolder):
+    def test_those_that_cannot_be_used_are_counted_by_reason(self):
+        path = self.folder / "answers.jsonl"
+        write_lines(path, [answer(0), failure(1, "context_length_exceeded", "3000 tokens are more than 2048"),
+                           failure(2, "context_length_exceeded", "another sentence"), answer(3, token_ids=[], logprobs=[]), answer(4, logprobs=[{}]), answer(5)])
+        lost = answers.Lost()
+        self.assertEqual(["0", "5"], [one["custom_id"] for one in answers.whole(path, 8, lost)])
+        self.assertEqual(6, lost.total())
+        self.assertEqual('2 context_length_exceeded ("3000 tokens are more than 2048"), 2 not asked, 1 without tokens, 1 without log-probabilities', lost.words())
+
+    def test_nothing_is_lost_where_all_are_answered(self):
+        path = self.folder / "answers.jsonl"
+        write_lines(path, [answer(0), answer(1)])
+        lost = answers.Lost()
+        self.assertEqual(2, len(list(answers.whole(path, 2, lost))))
+        self.assertEqual((0, ""), (lost.total(), lost.words()))
+
+
+class Rows(unittest.TestCase):
+    def test_a_document_that_fits_is_a_row(self):
+        self.assertEqual((100, 16), window.window(100, 16, 200, 100))
+        self.assertEqual((100, 16), window.window(100, 16, 200, 416))
+
+    def test_of_a_longer_one_the_answer_is_learnt_after_the_end_of_its_prompt(self):
+        # 1000 tokens of prompt and 320 of answer: 96 of the prompt are left.
+        length = window.length_of(320, 2048)
+        begin, n_prompt = window.window(5000, 1000, 6320, length)
+        self.assertEqual((5904, 96), (begin, n_prompt))
+        self.assertEqual(6000, begin + n_prompt, "where the answer begins")
+        self.assertEqual(6320, begin + length, "where it ends")
+
+    def test_a_token_of_the_prompt_is_always_left(self):
+        begin, n_prompt = window.window(0, 10, 500, 64)  # an answer of 490
+        self.assertEqual((9, 1), (begin, n_prompt))
+
+    def test_no_row_is_longer_than_the_drafts_context(self):
+        self.assertEqual((416, 128), (window.length_of(320, 2048), window.length_of(320, 128)))
+
+
+class LossLog(InAFolder):
+    def setUp(self):
+        super().setUp()
+        self.path = self.folder / "loss.csv"
+
+    def steps(self):
+        return [int(row[0]) for row in loss_log.read(self.path)]
+
+    def test_goes_on_after_the_step_of_the_checkpoint(self):
+        for step in range(1, 8):
+            loss_log.append(self.path, {"step": step, "tokens": 10 * step, "seconds": step / 2}, 3.5)
+        with open(self.path, "a") as file:
+            file.write("8,80,3.5")  # torn
+        loss_log.cut(self.path, 5)
+        for step in (6, 7):
+            loss_log.append(self.path, {"step": step, "tokens": 10 * step, "seconds": step / 2}, 2.5)
+        self.assertEqual([1, 2, 3, 4, 5, 6, 7], self.steps())
+        self.assertEqual([3.5] * 5 + [2.5] * 2, [row[2] for row in loss_log.read(self.path)])
+        self.assertEqual(7, len(self.path.read_text().splitlines()))
+
+    def test_is_empty_where_no_checkpoint_was_saved(self):
+        loss_log.cut(self.path, 0)
+        self.assertFalse(self.path.exists())
+        loss_log.append(self.path, {"step": 1, "tokens": 1, "seconds": 0.1}, 3.5)
+        loss_log.cut(self.path, 0)
+        self.assertEqual("", self.path.read_text())
+
+    def test_of_a_step_that_is_there_twice_or_torn_in_the_middle_one_line_is_left(self):
+        self.path.write_text("1,10,3.5,0.1\n2,20,3.4,0.2\n3,30,3.4,0.2\n2,20,3.4,0.2\n3,33,,4,50,3.1,0.3\n4,40,3.1,0.4\n")
+        loss_log.cut(self.path, 9)
+        self.assertEqual([1, 2, 3, 4], self.steps())
+
+
+class FakeSystem:
+    """Answers at once; a prompt whose text is "long" is too long for it."""
+
+    def __init__(self, *_, **__):
+        self.asked = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def ask(self, requests, answers_path, *_):
+        lines = [json.loads(line) for line in requests.read_text().splitlines()]
+        self.asked.append(len(lines))
+        said = {"num_spec_steps": 1, "acceptance_histogram": [1]}
+        write_lines(answers_path, [failure(i, "context_length_exceeded", "3000 tokens") if line["prompt"] == "long" else
+                                   {"token_ids": [1], "metrics": {"speculative_decoding": said}} for i, line in enumerate(lines)])
+
+
+class Check(InAFolder):
+    PLAN = {"answer_tokens": 16, "context": 64}
+
+    def checked(self, texts):
+        work = Work(self.folder / "draft")
+        work.make()
+        args = mock.Mock(host=None, set=[], dtype="auto")
+        with mock.patch.object(check, "System", FakeSystem):
+            return check.check(work, self.PLAN, [{"prompt": text} for text in texts], args, 7)
+
+    def test_prompts_that_are_too_long_are_left_out_and_counted(self):
+        found = self.checked(["long", "a", "long", "b"])
+        self.assertEqual((2, 2), (found["prompts"], found["too_long"]))
+        self.assertEqual({2}, {row["texts"] for row in found["temperatures"].values()})
+
+    def test_others_take_their_places(self):
+        found = self.checked(["long"] * 10 + ["a"] * 40)
+        self.assertEqual((check.MOST_PROMPTS, 10), (found["prompts"], found["too_long"]))
+
+    def test_ends_well_where_none_fits(self):
+        found = self.checked(["long"] * 3)
+        self.assertEqual((0, 3, {}), (found["prompts"], found["too_long"], found["temperatures"]))
+
     def test_figures_count_guesses_whose_predecessors_were_right(self):
         # 10 rounds: 4 with no guess right, 3 with one, 1 with two, 2 with all four.
         said = {"num_spec_steps": 10, "acceptance_histogram": [4, 3, 1, 0, 2]}
@@ -86,6 +275,53 @@ class Distil(unittest.TestCase):
         self.assertEqual((0.6, round(13 / 21, 4), 2.3), (got["first_guess_right"], got["acceptance"], got["tokens_per_round"]))
         self.assertEqual((1, 1), (got["same_texts"], got["texts"]))
         self.assertEqual(0, check.figures([answer], [{"token_ids": [1, 2, 4]}])["same_texts"])
+
+
+class ExitCodes(InAFolder):
+    WORDS = ["distil", "--target", "t", "--out", "o", "--program", "p", "--tokens", "1", "--answer-tokens", "1", "--top", "0", "--head", "64", "--context", "64",
+             "--concurrency", "1", "--threads", "1", "--seed", "1", "--passes", "1", "--hours", "0", "--shape", "32x1", "--dtype", "auto"]
+
+    def code_of(self, error):
+        with mock.patch("sys.argv", self.WORDS), mock.patch("sys.stderr"), mock.patch.object(verb, "missing_packages", list), \
+                mock.patch.object(verb, "work_through", side_effect=error):
+            return verb.main()
+
+    def test_are_those_of_the_other_verbs(self):
+        for error, code in ((None, 0), (Refused("other settings"), 2), (Refused("no tokenizer.json", folder.MODEL), 4),
+                            (OSError(28, "No space left on device"), 6), (KeyboardInterrupt(), 130)):
+            self.assertEqual(code, self.code_of(error), error)
+
+    def test_a_text_that_a_draft_changed_is_a_difference(self):
+        verb.refuse_other_texts({"temperatures": {"0.0": {"same_texts": 3, "texts": 3}}})
+        with self.assertRaisesRegex(Refused, "at temperature 0.7 1 of 3 texts") as refused:
+            verb.refuse_other_texts({"temperatures": {"0.0": {"same_texts": 3, "texts": 3}, "0.7": {"same_texts": 2, "texts": 3}}})
+        self.assertEqual(7, refused.exception.code)
+
+    def ask(self, script):
+        program, answers_path = self.folder / "foretoken", self.folder / "answers"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        system.System(str(program), "t", [], ["--host", "h"]).ask(self.folder / "requests", answers_path, 1)
+
+    def test_of_foretoken_run_are_passed_on(self):
+        with self.assertRaisesRegex(Refused, "ended with 3") as refused:
+            self.ask("exit 3")
+        self.assertEqual(3, refused.exception.code)
+        with self.assertRaises(KeyboardInterrupt):
+            self.ask("exit 130")
+        with self.assertRaisesRegex(Refused, "ended with 1"):
+            self.ask("exit 1")
+        (self.folder / "answers").write_text("")  # whole, with failures in it
+        self.ask("exit 1")
+        with self.assertRaisesRegex(Refused, "ended with 3"):
+            self.ask("exit 3")
+
+    def test_the_way_to_another_system_is_the_persons(self):
+        args = mock.Mock(host="gpu1", model="big", config="/c.toml", set=["bus.insecure=true"])
+        self.assertEqual(["--host", "gpu1", "--model", "big", "--config", "/c.toml", "--set", "bus.insecure=true"], system.there(args))
+        self.assertEqual([], system.own_settings(args))
+        args = mock.Mock(host=None, set=["target.threads=1"])
+        self.assertEqual((None, ["target.threads=1"]), (system.there(args), system.own_settings(args)))
 
 
 class CommittedDraft(unittest.TestCase):

@@ -31,7 +31,9 @@ class Distil(unittest.TestCase):
         self.target, self.out = self.folder / "target", self.folder / "draft"
         made = run("model", "init-random", str(self.target), "--tokenizer", "demo", "--layers", "1", "--positions", "512")
         self.assertEqual(0, made.returncode, made.stderr)
-        (self.folder / "prompts.txt").write_text("\n".join(f"What is {i}?" for i in range(400)))
+        # One in eight is longer than a row of training, 112 tokens, and one in eight than the draft's context, 128.
+        longer = {0: " Say it again." * 50, 1: " Say it again." * 24}
+        (self.folder / "prompts.txt").write_text("\n".join(f"What is {i}?{longer.get(i % 8, '')}" for i in range(400)))
         self.words = ["draft", "distil", str(self.target), "--out", str(self.out), "--prompts", str(self.folder / "prompts.txt"), *SMALL]
 
     def start_and_kill(self, seen, how):
@@ -46,12 +48,24 @@ class Distil(unittest.TestCase):
         return process.wait(60)
 
     def test_makes_a_draft_that_the_target_can_use_whatever_ended_it_before(self):
+        # A first try with a target that cannot be served here, eight bits that only some GPUs multiply, is not in the way of the next one.
+        other = self.folder / "other"
+        self.assertEqual(0, run("model", "quantize", str(self.target), str(other), "--to", "fp8", "--no-compare").returncode)
+        failed = run(*self.words[:2], str(other), *self.words[3:])
+        self.assertEqual(4, failed.returncode, failed.stderr)
+        self.assertIn("does not multiply", failed.stderr)
+        self.assertEqual(str(other), json.loads((self.out / "work/plan.json").read_text())["target"])
         self.start_and_kill(lambda: list(self.out.glob("work/requests/*.answers.jsonl*")), signal.SIGKILL)
         self.start_and_kill(lambda: (self.out / "work/training/loss.csv").exists(), signal.SIGKILL)
         done = run(*self.words)
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn("texts as without a draft", done.stderr)
+        self.assertGreater(json.loads((self.out / "work/training/summary.json").read_text())["cut_prompts"], 0)
+        self.assertRegex(done.stderr, "check: [1-9][0-9]* of [0-9]+ held-out prompts do not fit into the 128 tokens of --context")
         checked = json.loads((self.out / "work/check.json").read_text())
+        self.assertGreater(checked["prompts"], 0)
+        steps = [int(line.split(",")[0]) for line in (self.out / "work/training/loss.csv").read_text().splitlines()]
+        self.assertEqual(list(range(1, checked["step"] + 1)), steps, "each step once, after a kill too")
         for temperature, row in checked["temperatures"].items():
             self.assertEqual(row["texts"], row["same_texts"], temperature)
         # The target is so small that a guess seldom comes in time.
@@ -66,8 +80,14 @@ class Distil(unittest.TestCase):
         self.assertEqual(0, again.returncode, again.stderr)
         self.assertEqual(weights, (self.out / "model.safetensors").read_bytes(), "there was nothing left to do")
         other = run(*self.words, "--seed", "2")
-        self.assertEqual(1, other.returncode)
+        self.assertEqual(2, other.returncode)
         self.assertIn("was begun with seed = 1, and now it is 2", other.stderr)
+        with open(self.folder / "prompts.txt", "a") as prompts:
+            prompts.write("\nOne more?")
+        other = run(*self.words)
+        self.assertEqual(2, other.returncode)
+        self.assertIn('was begun with prompts = "400 different ones', other.stderr)
+        self.assertIn('and now it is "401 different ones', other.stderr)
 
     def test_ctrl_c_ends_a_step_and_says_how_to_go_on(self):
         code = self.start_and_kill(lambda: (self.out / "work/training/loss.csv").exists(), signal.SIGINT)

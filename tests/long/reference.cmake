@@ -18,6 +18,9 @@ if(NOT FORETOKEN_SANITIZE)
   reference_test(random_tokenizers 7200 --seed 1 --n 50)
   reference_test(mistral_tokenizers 1800 --seed 1)
   reference_test(code_points 3600)
+  add_test(NAME long_distil_training COMMAND "${CMAKE_SOURCE_DIR}/tests/support/python_env.sh"
+    ${CMAKE_CURRENT_SOURCE_DIR}/requirements.txt "${CMAKE_SOURCE_DIR}/build/reference-env" ${CMAKE_SOURCE_DIR}/models/recipe/test_distil_training.py)
+  set_tests_properties(long_distil_training PROPERTIES LABELS long TIMEOUT 1800 SKIP_RETURN_CODE 77 ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
   foreach(name compressed_tensors distil)
     add_test(NAME long_${name} COMMAND "${CMAKE_SOURCE_DIR}/tests/support/python_env.sh"
       ${CMAKE_CURRENT_SOURCE_DIR}/requirements.txt "${CMAKE_SOURCE_DIR}/build/reference-env" ${CMAKE_CURRENT_SOURCE_DIR}/${name}_test.py)

@@ -13,11 +13,10 @@ import sys
 sys.path[0] = str(pathlib.Path(__file__).resolve().parent.parent)  # modules here have plain names
 
 from distil import folder
-from distil.folder import Refused, Work, say
+from distil.folder import DIFFERS, ENVIRONMENT, INTERRUPTED, Refused, Work, say
 
 NEEDED = ("numpy", "safetensors", "torch")
 MOST_CONTEXT = 8192  # of prompts and answers while the target writes
-FAILED, ENVIRONMENT, INTERRUPTED = 1, 6, 130  # exit codes of `foretoken`
 
 
 def arguments():
@@ -27,6 +26,9 @@ def arguments():
     p.add_argument("--program", required=True, help="the foretoken command")
     p.add_argument("--prompts", type=pathlib.Path)
     p.add_argument("--host")
+    p.add_argument("--model", help="name of the target at --host")
+    p.add_argument("--config", help="for the way to --host")
+    p.add_argument("--set", action="append", default=[], help="section.key=value, for the way to --host or for the system that is started")
     for name in ("tokens", "answer-tokens", "top", "head", "context", "concurrency", "threads", "seed"):
         p.add_argument(f"--{name}", type=int, required=True)
     for name in ("passes", "hours"):
@@ -41,11 +43,13 @@ def missing_packages():
     return [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
-def plan_of(args, about):
+def plan_of(args, about, asked):
     """What decides the result; a folder holds one plan for good."""
-    return {"target": str(args.target), "prompts": str(args.prompts) if args.prompts else None, "seed": args.seed, "temperatures": [0.7, 0.85, 1.0],
+    from distil import prompts, window
+
+    return {"target": str(args.target), "prompts": prompts.name_of(asked) if args.prompts else None, "seed": args.seed, "temperatures": [0.7, 0.85, 1.0],
             "answer_tokens": args.answer_tokens, "top": args.top, "shape": args.shape, "head": args.head, "context": min(args.context, about["context"]), "batch": 8,
-            "length": args.answer_tokens + 96, "shard_requests": 384, "tokens": args.tokens, "dtype": args.dtype}
+            "length": window.length_of(args.answer_tokens, min(args.context, about["context"])), "shard_requests": 384, "tokens": args.tokens, "dtype": args.dtype}
 
 
 def work_through(args):
@@ -56,13 +60,13 @@ def work_through(args):
     about = target.read_target(args.target)
     asked = prompts.read_file(args.prompts, about["has_template"]) if args.prompts else prompts.own_beginnings(about)
     training, held_out = prompts.split(asked)
-    work, plan = Work(args.out), plan_of(args, about)
+    work, plan = Work(args.out), plan_of(args, about, asked)
     work.make()
     work.keep_plan(plan)
     plan["passes"] = args.passes
     longest = min(about["context"], MOST_CONTEXT)
-    serving = system.System(args.program, args.target, [f"model.dtype={args.dtype}", f"model.max_model_len={longest}",
-                                                        f"limits.max_running={args.concurrency}"], args.host)
+    settings = [*system.own_settings(args), f"model.dtype={args.dtype}", f"model.max_model_len={longest}", f"limits.max_running={args.concurrency}"]
+    serving = system.System(args.program, args.target, settings, system.there(args))
     collected = collect.collect(work, plan, training, serving, args.concurrency)
     counted = ids.prepare(work, plan, about)
     from distil import train  # torch takes seconds
@@ -74,6 +78,15 @@ def work_through(args):
     card.write(work, plan, about, {"collected": collected, "counted": counted, "trained": trained, "checked": checked,
                                   "cost": target.weights_read(args.out) / target.weights_read(args.target)})
     say(f"{args.out} is a draft for {args.target}: foretoken up --target {args.target} --draft {args.out}")
+    refuse_other_texts(checked)
+
+
+def refuse_other_texts(checked):
+    """A draft changes no text; if it seems to, nobody should serve it before somebody has looked."""
+    for temperature, row in checked["temperatures"].items():
+        if row["same_texts"] < row["texts"]:
+            raise Refused(f"check: at temperature {temperature} {row['texts'] - row['same_texts']} of {row['texts']} texts are not those without a draft; "
+                          "that is a fault of Foretoken, whatever the draft guesses", DIFFERS)
 
 
 def main():
@@ -89,7 +102,10 @@ def main():
         work_through(args)
     except Refused as error:
         print(f"error: {error}", file=sys.stderr)
-        return FAILED
+        return error.code
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)  # a full disk, say
+        return ENVIRONMENT
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         return INTERRUPTED

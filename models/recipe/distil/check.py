@@ -5,16 +5,17 @@ the same, token for token.
 """
 import json
 
-from distil.folder import Refused, say, write_json, write_text
-from distil.system import System
+from distil import answers as answer_files
+from distil.folder import FAILED, Refused, say, write_json, write_text
+from distil.system import System, own_settings
 
 TEMPERATURES, DRAFT_LEN, SEED = (0.0, 0.7, 1.0), 4, 424242
 MOST_PROMPTS, MOST_TOKENS, CONCURRENCY = 24, 128, 4
 PATIENCE_MS = 1000  # what is counted is whether guesses are right, not whether they come in time
 
 
-def requests_of(prompts, plan, temperature, spec):
-    how = {"temperature": temperature, "seed": SEED, "max_tokens": min(MOST_TOKENS, plan["answer_tokens"]), "fit_max_tokens": True, "num_draft_tokens": DRAFT_LEN if spec else 0,
+def requests_of(prompts, temperature, spec, max_tokens):
+    how = {"temperature": temperature, "seed": SEED, "max_tokens": max_tokens, "fit_max_tokens": True, "num_draft_tokens": DRAFT_LEN if spec else 0,
            "proposer": "draft" if spec else "none", "adaptive": False}
     return "".join(json.dumps({**prompt, **how, "seed": SEED + i}) + "\n" for i, prompt in enumerate(prompts))
 
@@ -23,15 +24,31 @@ def answers_of(work, name, requests, system):
     path, answers = work.requests / f"check-{name}.jsonl", work.requests / f"check-{name}.answers.jsonl"
     write_text(path, requests)
     answers.unlink(missing_ok=True)
-    if system.ask(path, answers, CONCURRENCY, "--metrics") == 130:
-        raise KeyboardInterrupt
-    lines = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
-    failed = next((line["error"]["message"] for line in lines if "error" in line), None)
+    system.ask(path, answers, CONCURRENCY, "--metrics")
+    lines = list(answer_files.lines_of(answers))
+    failed = next((line["error"]["message"] for line in lines if "error" in line and not is_too_long(line)), None)
     if failed:
-        raise Refused(f"check: a request failed: {failed}")
+        raise Refused(f"check: a request failed: {failed}", FAILED)
     path.unlink()
     answers.unlink()
     return lines
+
+
+def is_too_long(line):
+    return line.get("error", {}).get("code") == "context_length_exceeded"
+
+
+def fitting(prompts, ask):
+    """At most MOST_PROMPTS of the prompts, and how many were left out before them because the model's context is too short for them.
+    ask(some prompts): a line for each."""
+    chosen, n_too_long, at = [], 0, 0
+    while at < len(prompts) and len(chosen) < MOST_PROMPTS:
+        some = prompts[at:at + MOST_PROMPTS - len(chosen)]
+        at += len(some)
+        fit = [prompt for prompt, line in zip(some, ask(some)) if not is_too_long(line)]
+        n_too_long += len(some) - len(fit)
+        chosen += fit
+    return chosen, n_too_long
 
 
 def figures(spec, plain):
@@ -51,12 +68,15 @@ def check(work, plan, prompts, args, step):
     kept = work.root / "check.json"
     if kept.exists() and (found := json.loads(kept.read_text()))["step"] == step:
         return found
-    prompts = prompts[:MOST_PROMPTS]
-    result = {"step": step, "draft_len": DRAFT_LEN, "prompts": len(prompts), "temperatures": {}}
-    with System(args.program, args.target, [f"model.dtype={args.dtype}", f"model.max_model_len={plan['context']}", "speculation.adaptive=false",
+    n_tokens = min(MOST_TOKENS, plan["answer_tokens"])
+    with System(args.program, args.target, [*own_settings(args), f"model.dtype={args.dtype}", f"model.max_model_len={plan['context']}", "speculation.adaptive=false",
                                             f"speculation.draft_deadline_ms={PATIENCE_MS}"], draft=work.out) as system:
-        for temperature in TEMPERATURES:
-            both = [answers_of(work, f"{temperature}-{spec}", requests_of(prompts, plan, temperature, spec), system) for spec in (True, False)]
+        prompts, n_too_long = fitting(prompts, lambda some: answers_of(work, "length", requests_of(some, 0.0, False, 1), system))
+        if n_too_long:
+            say(f"check: {n_too_long} of {len(prompts) + n_too_long} held-out prompts do not fit into the {plan['context']} tokens of --context and are left out")
+        result = {"step": step, "draft_len": DRAFT_LEN, "prompts": len(prompts), "too_long": n_too_long, "temperatures": {}}
+        for temperature in TEMPERATURES if prompts else ():
+            both = [answers_of(work, f"{temperature}-{spec}", requests_of(prompts, temperature, spec, n_tokens), system) for spec in (True, False)]
             result["temperatures"][str(temperature)] = row = figures(*both)
             say(f"check: temperature {temperature}: {100 * row['acceptance']:.1f} % of guesses right, {row['tokens_per_round']:.2f} tokens a round, "
                 f"{row['same_texts']} of {row['texts']} texts as without a draft")

@@ -13,7 +13,8 @@ import os
 
 import numpy as np
 
-from distil.folder import Refused, say, write_text
+from distil import answers as answer_files
+from distil.folder import FAILED, Refused, say, write_text
 
 
 def request_of(plan, prompts, number):
@@ -23,28 +24,17 @@ def request_of(plan, prompts, number):
             "skip_special_tokens": False, "custom_id": str(number)}
 
 
-def read_answers(path, top):
+def arrays_of(answers, top):
     prompts, prompt_ends, texts, text_ends, request, ids, logprobs = [], [], [], [], [], [], []
-    failed = None
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            answer = json.loads(line)
-            if "error" in answer:
-                failed = failed or answer["error"].get("message", "no reason given")
-                continue
-            n = len(answer["token_ids"])
-            if n == 0 or len(answer.get("logprobs", [])) != n:
-                continue
-            prompts += answer["prompt_token_ids"]
-            texts += answer["token_ids"]
-            prompt_ends.append(len(prompts))
-            text_ends.append(len(texts))
-            request.append(int(answer["custom_id"]))
-            for entry in answer["logprobs"]:
-                ids.append(entry["top_ids"][:top])
-                logprobs.append(entry["top_logprobs"][:top])
-    if not texts:
-        raise Refused(f"{path} has no answer" + (f"; the first failure: {failed}" if failed else ""))
+    for answer in answers:
+        prompts += answer["prompt_token_ids"]
+        texts += answer["token_ids"]
+        prompt_ends.append(len(prompts))
+        text_ends.append(len(texts))
+        request.append(int(answer["custom_id"]))
+        for entry in answer["logprobs"]:
+            ids.append(entry["top_ids"][:top])
+            logprobs.append(entry["top_logprobs"][:top])
     return {"prompts": np.array(prompts, np.int32), "prompt_ends": np.array(prompt_ends, np.int64), "texts": np.array(texts, np.int32),
             "text_ends": np.array(text_ends, np.int64), "top_ids": np.array(ids, np.int32), "top_logprobs": np.array(logprobs, np.float16),
             "request": np.array(request, np.int64)}
@@ -77,15 +67,15 @@ def collect_shard(work, plan, prompts, system, concurrency, total):
     requests, answers = work.requests / f"{number:05}.jsonl", work.requests / f"{number:05}.answers.jsonl"
     n = plan["shard_requests"]
     write_text(requests, "".join(json.dumps(request_of(plan, prompts, i)) + "\n" for i in range(number * n, (number + 1) * n)))
-    code = system.ask(requests, answers, concurrency)
-    if code == 130:
-        raise KeyboardInterrupt
-    arrays = read_answers(answers, plan["top"])
-    if code != 0 and len(arrays["request"]) < n // 2:
-        raise Refused(f"of {n} requests only {len(arrays['request'])} were answered; `foretoken run` said why above, and {answers} has it")
+    system.ask(requests, answers, concurrency)
+    lost = answer_files.Lost()
+    arrays = arrays_of(answer_files.whole(answers, n, lost), plan["top"])
+    if lost.total() > n // 2:
+        raise Refused(f"of {n} requests only {n - lost.total()} brought an answer; lost: {lost.words()}; {answers} has them", FAILED)
     save_arrays(work.shards / f"{number:05}.npz", arrays)
     total += len(arrays["texts"])
-    say(f"collect: {total} of {plan['tokens']} tokens in {number + 1} shards")
+    say(f"collect: {total} of {plan['tokens']} tokens in {number + 1} shards"
+        + (f"; of {n} requests {lost.total()} brought no answer: {lost.words()}" if lost.total() else ""))
     requests.unlink()
     for left in work.requests.glob(f"{number:05}.*"):
         left.unlink()

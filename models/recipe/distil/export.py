@@ -6,7 +6,6 @@ import numpy as np
 
 from distil.folder import say, write_json
 from distil.target import KEPT_FILES
-from distil.train import shape_of
 
 
 def config_of(shape, target):
@@ -21,6 +20,8 @@ def config_of(shape, target):
 def export(work, plan, target):
     import torch
     from safetensors.torch import save_file
+
+    from distil.draft import shape_of
 
     state = torch.load(work.training / "checkpoint.pt", weights_only=True)["model"]
     tensors = {(name if name.startswith("lm_head") else "model." + name): t.to(torch.bfloat16).contiguous() for name, t in state.items()}

@@ -1,16 +1,28 @@
 """The work folder of a distillation: what each step leaves there for the next, and the plan that all of them follow.
 
-The file plan.json in the folder work of --out holds the settings of the first call; a later call with other settings is refused, since what was collected
-would not be what the model card says. What a step leaves for the next is written beside its place and moved there, so a step that
-is stopped, or killed, leaves whole files of it only. Standard library only.
+The file plan.json in the folder work of --out holds the settings. Once they have decided something, answers of the target or steps of
+training, a call with other ones is refused, since the model card would not be true. What a step leaves for the next is written beside its
+place and moved there, so a step that is stopped, or killed, leaves whole files of it only. Standard library only.
 """
 import json
 import os
 import sys
 
+from distil import answers
+
+
+# Exit codes of `foretoken`.
+FAILED, USAGE, UNREACHABLE, MODEL, ENVIRONMENT, DIFFERS, INTERRUPTED = 1, 2, 3, 4, 6, 7, 130
+
+OF_TRAINING = ("shape", "head", "context", "length")  # keys of the plan by which nothing is collected
+
 
 class Refused(Exception):
-    """Something that the person has to change; the text says what, and to what."""
+    """Something that the person has to change; the text says what, and to what. `code`: what `foretoken draft distil` ends with."""
+
+    def __init__(self, text, code=USAGE):
+        super().__init__(text)
+        self.code = code
 
 
 said = {"quiet": False}
@@ -51,16 +63,26 @@ class Work:
             raise Refused(f"--out {self.out} cannot be made: {error.strerror}") from None
 
     def shard_files(self):
-        return sorted(self.shards.glob("[0-9]*.npz"))
+        return sorted(self.shards.glob("[0-9][0-9][0-9][0-9][0-9].npz"))  # not what a kill left of one
+
+    def has_text(self):
+        """Whether there is a shard, or one that was begun and does not fail."""
+        return bool(self.shard_files()) or any(map(answers.are_mostly_whole, self.requests.glob("*.answers.jsonl*")))
+
+    def is_fixed(self, key):
+        """Whether what is there already was made by that key of the plan."""
+        return (self.training / "checkpoint.pt").exists() or (key not in OF_TRAINING and self.has_text())
 
     def keep_plan(self, plan):
-        """The plan as kept by the first call. `plan` must be the same, but for what only says how long and how wide to work."""
+        """Keeps `plan`, or finds it kept. In another one only keys may differ that have decided nothing yet: those of a mistaken try."""
         path = self.root / "plan.json"
-        if not path.exists():
-            write_json(path, plan)
-            return
-        kept = json.loads(path.read_text())
-        for key, value in plan.items():
-            if kept.get(key) != value:
-                raise Refused(f"{self.out} was begun with {key} = {json.dumps(kept.get(key))}, and now it is {json.dumps(value)}; "
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        for key in {**plan, **kept}:
+            if kept and kept.get(key) != plan.get(key) and self.is_fixed(key):
+                raise Refused(f"{self.out} was begun with {key} = {json.dumps(kept.get(key))}, and now it is {json.dumps(plan.get(key))}; "
                               f"go on with the former, or choose another --out")
+        if kept == plan:
+            return
+        for left in [self.training / "summary.json", *([] if self.has_text() else self.requests.iterdir())]:
+            left.unlink(missing_ok=True)
+        write_json(path, plan)

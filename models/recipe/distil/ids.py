@@ -15,6 +15,7 @@ import os
 import numpy as np
 
 from distil.folder import Refused, say, write_json
+from distil.window import window
 
 HEAD_GRAIN = 64  # rows of a head: what kernels like
 
@@ -59,7 +60,7 @@ def prepare(work, plan, target):
         ids = np.load(work.training / "head_ids.npy")
     row_of = np.full(target["vocab_size"], -1, np.int32)
     row_of[ids] = np.arange(len(ids), dtype=np.int32)
-    tokens, documents, labels, top_rows, top_logprobs, n_tokens, n_answer = [], [], [], [], [], 0, 0
+    tokens, documents, labels, top_rows, top_logprobs, n_tokens, n_answer, n_cut = [], [], [], [], [], 0, 0, 0
     for path in shards:
         with np.load(path) as kept:
             arrays = {name: kept[name] for name in kept.files}
@@ -69,6 +70,7 @@ def prepare(work, plan, target):
         prompt_begin = text_begin = 0
         for prompt_end, text_end in zip(arrays["prompt_ends"], arrays["text_ends"]):
             documents.append((n_tokens, prompt_end - prompt_begin, n_answer))
+            n_cut += window(prompt_begin, prompt_end - prompt_begin, prompt_end + text_end - text_begin, plan["length"])[0] > prompt_begin
             for name, begin, end in (("prompts", prompt_begin, prompt_end), ("texts", text_begin, text_end)):
                 tokens.append(arrays[name][begin:end])
                 n_tokens += end - begin
@@ -81,8 +83,10 @@ def prepare(work, plan, target):
     for name, value in (("head_ids", ids), ("tokens", np.concatenate(tokens)), ("documents", np.array(documents, np.int64)), ("labels", np.concatenate(labels)),
                         ("top_rows", np.concatenate(top_rows)), ("top_logprobs", np.concatenate(top_logprobs))):
         save(work.training / f"{name}.npy", value)
-    said = {"shards": len(shards), "answers": len(documents) - 1, "answer_tokens": int(n_answer), "tokens": int(n_tokens), "head_ids": len(ids),
+    said = {"shards": len(shards), "requests": len(shards) * plan["shard_requests"], "answers": len(documents) - 1, "cut_prompts": int(n_cut), "answer_tokens": int(n_answer), "tokens": int(n_tokens), "head_ids": len(ids),
             "head_mass": float(counts[ids].sum() / counts.sum())}
     write_json(summary, said)
     say(f"count: the head has {len(ids)} of {target['vocab_size']} ids, which hold {100 * said['head_mass']:.2f} % of the target's probability in {n_answer} tokens")
+    if n_cut:
+        say(f"count: {n_cut} of {said['answers']} prompts are with their answers longer than a row of training, {plan['length']} tokens; it reads the last tokens of these")
     return said

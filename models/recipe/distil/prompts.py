@@ -47,6 +47,12 @@ def read_file(path, has_template):
     return [found[key] for key in sorted(found)]
 
 
+def name_of(prompts):
+    """What the plan keeps of them: another file, or other lines of it, has another name."""
+    digest = hashlib.sha256(json.dumps(prompts).encode()).hexdigest()
+    return f"{len(prompts)} different ones, SHA-256 {digest[:16]}"
+
+
 def split(prompts):
     """(for training, held out). A single prompt is both: its texts differ by their seeds."""
     if len(prompts) == 1:

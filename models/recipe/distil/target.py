@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from distil.folder import Refused
+from distil.folder import MODEL, Refused
 
 KEPT_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "chat_template.jinja", "special_tokens_map.json", "added_tokens.json")
 
@@ -17,16 +17,16 @@ def read_json(path):
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise Refused(f"cannot read {path}: {error}") from None
+        raise Refused(f"cannot read {path}: {error}", MODEL) from None
 
 
 def read_target(folder):
     config = read_json(folder / "config.json")
     generation = read_json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
     if not isinstance(config.get("vocab_size"), int):
-        raise Refused(f"{folder}/config.json: no vocab_size")
+        raise Refused(f"{folder}/config.json: no vocab_size", MODEL)
     if not (folder / "tokenizer.json").exists():
-        raise Refused(f"{folder} has no tokenizer.json; a draft needs the target's tokenizer")
+        raise Refused(f"{folder} has no tokenizer.json; a draft needs the target's tokenizer", MODEL)
     tokenizer = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
     return {"folder": str(folder), "name": folder.absolute().name, "vocab_size": config["vocab_size"], "bos": config.get("bos_token_id"),
             "eos": sorted(set(as_list(generation.get("eos_token_id")) or as_list(config.get("eos_token_id")))),

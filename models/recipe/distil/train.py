@@ -2,12 +2,9 @@
 
 As train.py beside this package: a step is a number of micro-batches, and a worker takes the next one whenever it is free. Which
 answers a micro-batch has depends on the step alone. Of the input embedding only the rows that a step used have gradients and
-are updated. Muon for the matrices of the layers, Adam for embedding, head and norms.
+are updated (optimiser.py). Prompts are read, and not learnt.
 
-Loss of a position of an answer: cross-entropy against the target's likeliest ids and the rest as one more outcome, or, where
-none were collected, against the token that it wrote. Prompts are read, and not learnt.
-
-Ctrl-C ends it after the step under way. checkpoint.pt has everything of the last step that was saved, for the same ones again.
+Ctrl-C ends it after the step under way. The same call goes on after the last step that was saved (draft.py), with the same steps again.
 """
 import os
 import pathlib
@@ -21,130 +18,16 @@ import torch
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 
-from distil.folder import Refused, say
+from distil import loss_log
+from distil.documents import Documents
+from distil.draft import Draft, first_weights, load_checkpoint, save_checkpoint, shape_of
+from distil.folder import ENVIRONMENT, Refused, say
+from distil.optimiser import Optimiser, dense_parameters, loss_of
 from distil.system import end_with_parent
-from model import Llama, Shape
-from muon import orthogonalise
 
 WARMUP, DECAY = 40, 0.35  # steps, and the share of the run in which the learning rate falls to zero
-LR, ADAM_LR, WEIGHT_DECAY = 0.02, 0.003, 0.01
-EMBEDDING_SIZE, HEAD_SIZE = 0.3, 0.06  # root mean squares at the beginning
 SAVE_S = 60
 MICRO = 2  # answers of a micro-batch
-
-
-def shape_of(plan, target):
-    hidden, layers = (int(word) for word in plan["shape"].split("x"))
-    head_dim = 64 if hidden % 64 == 0 else 32
-    heads = hidden // head_dim
-    ffn = -(-hidden * 8 // 3 // 32) * 32
-    return Shape(hidden, layers, heads, 1 if heads % 2 else heads // 2, ffn, head_dim, target["vocab_size"], plan["context"])
-
-
-class Draft(Llama):
-    """Llama with a head of its own, for some ids."""
-
-    def __init__(self, shape, n_rows):
-        super().__init__(shape)
-        self.lm_head = torch.nn.Linear(shape.hidden, n_rows, bias=False)
-
-    def after(self, x):  # embedded rows -> hidden states
-        n = x.shape[1]
-        cos, sin = self.cos[:n].bfloat16(), self.sin[:n].bfloat16()
-        for layer in self.layers:
-            x = layer(x, cos, sin)
-        return self.norm(x)
-
-
-class Documents:
-    def __init__(self, folder, seed, length):
-        load = lambda name: np.load(folder / f"{name}.npy", mmap_mode="r")  # noqa: E731
-        self.tokens, self.labels, self.top_rows, self.top_logprobs = load("tokens"), load("labels"), load("top_rows"), load("top_logprobs")
-        self.documents, self.seed, self.length, self.orders = np.load(folder / "documents.npy"), seed, length, {}
-
-    def __len__(self):
-        return len(self.documents) - 1
-
-    def order(self, time_round):
-        if time_round not in self.orders:
-            self.orders = {time_round: np.random.default_rng((self.seed, time_round)).permutation(len(self))}
-        return self.orders[time_round]
-
-    def batch(self, first, n):
-        """Documents first .. first + n of all rounds: ids [n, longest], places of answers in it, and what is wanted there."""
-        chosen = [self.order(i // len(self))[i % len(self)] for i in range(first, first + n)]
-        rows, places, wanted = [], [], []
-        for row, d in enumerate(chosen):
-            begin, n_prompt, answer = self.documents[d]
-            ids = self.tokens[begin:min(self.documents[d + 1][0], begin + self.length)]
-            rows.append(ids)
-            n_answer = max(0, len(ids) - n_prompt)
-            places.append((row, n_prompt - 1, n_answer))
-            wanted.append(np.arange(answer, answer + n_answer))
-        longest = max(map(len, rows))
-        ids = np.zeros((n, longest), np.int64)
-        for row, some in enumerate(rows):
-            ids[row, :len(some)] = some
-        at = np.concatenate([row * longest + np.arange(begin, begin + count) for row, begin, count in places])
-        wanted = np.concatenate(wanted)
-        return (torch.from_numpy(ids), torch.from_numpy(at), torch.from_numpy(self.labels[wanted].astype(np.int64)),
-                torch.from_numpy(self.top_rows[wanted].astype(np.int64)), torch.from_numpy(self.top_logprobs[wanted].astype(np.float32)))
-
-
-def loss_of(logits, labels, top_rows, top_logprobs):
-    """Sum over positions, in nats. logits: [n, rows]."""
-    log_q = logits.float()
-    log_q = log_q - torch.logsumexp(log_q, -1, keepdim=True)
-    if top_rows.shape[1] == 0:
-        return -log_q.gather(1, labels.clamp(min=0)[:, None])[labels >= 0].sum()
-    has_row = top_rows >= 0
-    p = top_logprobs.exp()
-    rest = (1 - p.sum(-1)).clamp(min=0)
-    log_top = log_q.gather(1, top_rows.clamp(min=0))
-    q_rest = (1 - (log_top.exp() * has_row).sum(-1)).clamp(min=1e-4)
-    return -(p * has_row * log_top).sum() - (rest * q_rest.log()).sum()
-
-
-def dense_parameters(model):
-    return [(name, p) for name, p in model.named_parameters() if name != "embed_tokens.weight"]
-
-
-class Optimiser:
-    def __init__(self, model):
-        self.model, self.state = model, {}
-
-    def moments(self, name, p):
-        return self.state.setdefault(name, {"m": torch.zeros_like(p), "v": torch.zeros_like(p)})
-
-    @torch.no_grad()
-    def dense(self, grads, scale, t, factor):
-        for name, p in dense_parameters(self.model):
-            g = sum(worker[name] for worker in grads) * scale
-            kept = self.moments(name, p)
-            if p.dim() == 2 and name != "lm_head.weight":
-                kept["m"].lerp_(g, 0.05)
-                lr = LR * factor * max(1.0, p.shape[0] / p.shape[1]) ** 0.5
-                p.mul_(1 - lr * WEIGHT_DECAY).add_(orthogonalise(g.lerp(kept["m"], 0.95)), alpha=-lr)
-            else:
-                self.adam(p, g, kept, t, factor)
-            for worker in grads:
-                worker[name].zero_()
-
-    @torch.no_grad()
-    def rows(self, rows, g, t, factor):
-        p = self.model.embed_tokens.weight
-        kept = self.moments("embed_tokens.weight", p)
-        some = {name: kept[name][rows] for name in kept}
-        values = p[rows]
-        self.adam(values, g, some, t, factor)
-        for name in kept:
-            kept[name][rows] = some[name]
-        p[rows] = values
-
-    def adam(self, p, g, kept, t, factor):
-        kept["m"].lerp_(g, 0.1)
-        kept["v"].lerp_(g * g, 0.05)
-        p.addcdiv_(kept["m"] / (1 - 0.9**t), (kept["v"] / (1 - 0.95**t)).sqrt() + 1e-8, value=-ADAM_LR * factor)
 
 
 def worker(rank, job, model, grads, rows, shared):
@@ -189,34 +72,6 @@ def merged_rows(rows):
     return unique, torch.zeros(len(unique), grads.shape[1]).index_add_(0, places, grads)
 
 
-def first_weights(model, target_folder, head_ids):
-    from distil.target import first_embeddings
-
-    found = first_embeddings(target_folder, model.s.hidden)
-    with torch.no_grad():
-        model.lm_head.weight.normal_(std=HEAD_SIZE)
-        model.embed_tokens.weight.normal_(std=EMBEDDING_SIZE)
-        if found is not None:
-            model.embed_tokens.weight.copy_(torch.from_numpy(found[0]) * EMBEDDING_SIZE)
-            model.lm_head.weight.copy_(torch.from_numpy(found[1][head_ids]) * HEAD_SIZE)
-    return found is not None
-
-
-def save_checkpoint(path, model, optimiser, state):
-    beside = path.with_name(path.name + ".tmp")
-    torch.save({"model": model.state_dict(), "optimiser": optimiser.state, "state": state}, beside)
-    os.replace(beside, path)
-
-
-def load_checkpoint(path, model, optimiser):
-    if not path.exists():
-        return {"step": 0, "tokens": 0, "seconds": 0.0}
-    kept = torch.load(path, weights_only=True)
-    model.load_state_dict(kept["model"])
-    optimiser.state = kept["optimiser"]
-    return kept["state"]
-
-
 def progress_of(state, job):
     """0 to 1, by steps or by time, whichever is farther."""
     return min(1.0, max(state["step"] / job["steps"], state["seconds"] / (3600 * job["hours"]) if job["hours"] else 0))
@@ -234,6 +89,7 @@ def train(work, plan, target, options):
     if not checkpoint.exists():
         first_weights(model, pathlib.Path(target["folder"]), head_ids)
     state = load_checkpoint(checkpoint, model, optimiser)
+    loss_log.cut(folder / "loss.csv", state["step"])
     if progress_of(state, job) >= 1:
         return state
     say(f"train: {sum(p.numel() for p in model.parameters())} parameters, at most {job['steps']} steps of {plan['batch']} answers, from step {state['step']}")
@@ -270,8 +126,7 @@ def run_steps(model, optimiser, state, job, n_workers, checkpoint):
         while progress_of(state, job) < 1 and not interrupted.is_set():
             loss = one_step(optimiser, state, job, grads, rows, shared)
             now = time.monotonic()
-            with open(checkpoint.with_name("loss.csv"), "a", encoding="utf-8") as file:
-                file.write(f"{state['step']},{state['tokens']},{loss:.5f},{state['seconds']:.1f}\n")
+            loss_log.append(checkpoint.with_name("loss.csv"), state, loss)
             if now - said > 10 or state["step"] < 4:
                 said = now
                 say(f"train: step {state['step']}, {100 * progress_of(state, job):.1f} %, {loss:.3f} nats a token, {state['tokens'] / state['seconds']:.0f} tokens/s")
@@ -280,7 +135,7 @@ def run_steps(model, optimiser, state, job, n_workers, checkpoint):
                 save_checkpoint(checkpoint, optimiser.model, optimiser, state)
         save_checkpoint(checkpoint, optimiser.model, optimiser, state)
     except threading.BrokenBarrierError:
-        raise Refused("a training process ended unexpectedly (killed for memory?); the same command goes on from the last checkpoint") from None
+        raise Refused("a training process ended unexpectedly (killed for memory?); the same command goes on from the last checkpoint", ENVIRONMENT) from None
     finally:
         signal.signal(signal.SIGINT, former)
         for process in workers:
