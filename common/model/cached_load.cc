@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/model/digest.h"
+#include "common/model/fingerprint.h"
 
 namespace foretoken {
 namespace {

@@ -7,32 +7,13 @@
 
 #include "common/model/convert.h"
 #include "common/model/families.h"
+#include "common/model/fingerprint.h"
 #include "common/model/int4_words.h"
 #include "common/model/kv_scales.h"
 #include "common/model/quantization.h"
 #include "common/model/rope.h"
 
 namespace foretoken {
-
-void add_config(const ModelConfig& c, Digest& digest) {
-  digest.add(family_name(c.family));
-  for (std::int32_t n :
-       {c.n_layers, c.n_hidden, c.n_heads, c.n_kv_heads, c.head_dim, c.n_ffn, c.vocab_size})
-    digest.add(static_cast<std::uint64_t>(n));
-  digest.add(static_cast<double>(c.rms_norm_eps));
-  for (bool flag : {c.tie_word_embeddings, c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm})
-    digest.add(static_cast<std::uint64_t>(flag));
-  digest.add(rope_type_name(c.rope.type));
-  for (double value : {c.rope.theta, c.rope.factor, c.rope.low_freq_factor, c.rope.high_freq_factor,
-                       static_cast<double>(c.rope.original_max_position_embeddings),
-                       c.rope.beta_fast, c.rope.beta_slow, rope_attention_factor(c.rope)})
-    digest.add(value);
-  digest.add(static_cast<std::uint64_t>(c.rope.truncate));
-  for (const TokenId id : c.head_ids) digest.add(static_cast<std::uint64_t>(id));
-  // The same words are other weights in another layout.
-  if (const Int4Layout layout = c.quantized.int4_layout; layout != Int4Layout::kRows)
-    digest.add(static_cast<std::uint64_t>(layout));
-}
 
 namespace {
 
@@ -74,26 +55,19 @@ DType WeightLoader::dtype() const {
 }
 
 Fingerprint WeightLoader::fingerprint() const {
+  if (options_.ranks == nullptr) return fingerprint_of(config_, checkpoint_, digests_);
+  // Each is known to one rank and 0 to the others.
   std::vector<std::uint64_t> contents;
   for (const auto& [name, own] : digests_) contents.push_back(own);
-  if (options_.ranks != nullptr) {  // each is known to one rank and 0 to the others
-    const auto all = options_.ranks->gather(std::span<const std::uint64_t>(contents));
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      std::uint64_t& one = contents[i % contents.size()];
-      one = std::max(one, all[i]);
-    }
+  const auto all = options_.ranks->gather(std::span<const std::uint64_t>(contents));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::uint64_t& one = contents[i % contents.size()];
+    one = std::max(one, all[i]);
   }
-  Digest digest;
-  add_config(config_, digest);
-  // By name, so that the same tensors in other shards are the same model.
+  std::map<std::string, std::uint64_t> digests;
   std::size_t i = 0;
-  for (const auto& [name, own] : digests_) {
-    const TensorInfo& info = *checkpoint_.at(name).info;
-    digest.add(name).add(tensor_type_name(info.type));
-    for (std::int64_t dimension : info.shape) digest.add(static_cast<std::uint64_t>(dimension));
-    digest.add(contents[i++]);
-  }
-  return digest.value();
+  for (const auto& [name, own] : digests_) digests.emplace(name, contents[i++]);
+  return fingerprint_of(config_, checkpoint_, digests);
 }
 
 // One rank goes through a tensor from end to end, for its digest and for what is no number: by

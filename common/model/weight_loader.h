@@ -25,9 +25,6 @@
 
 namespace foretoken {
 
-// What changes the function a model computes, besides its tensors.
-void add_config(const ModelConfig& config, Digest& digest);
-
 RankOf rank_of(const Collective* ranks);
 
 // What a file keeps is not of this checkpoint, though its key says so.
