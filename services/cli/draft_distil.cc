@@ -4,13 +4,24 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "common/client/client.h"
 #include "common/config/resolve.h"
+#include "common/model/fingerprint.h"
+#include "common/model/head_ids.h"
+#include "common/model/pair.h"
+#include "common/wire/client_codec.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace foretoken::cli {
 namespace {
@@ -18,6 +29,22 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kWidthGrain = 32;  // a head's dimension
+constexpr auto kStatusTime = std::chrono::seconds(5);
+
+// Of the system that it starts; with the flag that says it, where there is one.
+constexpr std::pair<std::string_view, std::string_view> kOwnKeys[] = {
+    {"model.target", "TARGET"},
+    {"model.draft", ""},
+    {"model.dtype", "--dtype"},
+    {"model.max_model_len", ""},
+    {"limits.max_running", "--concurrency"},
+    {"limits.request_timeout_s", ""},
+    {"bus.client", ""},
+    {"bus.runtime_dir", ""},
+    {"edge.port", ""},
+    {"speculation.proposer", ""},
+    {"speculation.adaptive", ""},
+    {"speculation.draft_deadline_ms", ""}};
 
 // Of an installation, or of the sources of a build.
 std::string package_folder() {
@@ -51,9 +78,56 @@ void check_shape(const std::string& shape) {
                                              "multiple of 32 from 32 to 4096, and 1 to 64 layers");
 }
 
-std::vector<std::string> words_of(const CliOptions& options, const std::string& package) {
+// What would be overruled in silence. With --host no system is started but for the last check.
+void refuse_own_keys(const CliOptions& options, const LoadedConfig& loaded) {
+  if (!options.config.host.empty()) return;
+  if (!options.config.file.empty())
+    throw FatalError(ErrorCode::kConfig,
+                     "--config: the system that draft distil starts reads no configuration file; "
+                     "--set section.key=value sets single keys of it");
+  for (const auto& [key, flag] : kOwnKeys) {
+    const auto found = loaded.origin.find(std::string(key));
+    if (found == loaded.origin.end() || found->second != "flag") continue;
+    throw FatalError(ErrorCode::kConfig, "--set " + std::string(key) +
+                                             ": draft distil sets it for the system that it "
+                                             "starts" +
+                                             (flag.empty() ? "" : "; see " + std::string(flag)));
+  }
+}
+
+std::string with_fingerprint(const std::string& name, const std::string& fingerprint) {
+  return name + " (fingerprint " + fingerprint + ")";
+}
+
+// The name under which the system at --host serves the model in `folder`: a draft for it learns
+// from its text, and from no other's.
+Result<std::string> name_of_served(const BusSection& bus, const std::string& folder) {
+  Client client(bus);
+  const auto status = client.status(steady_now() + kStatusTime);
+  if (!status.ok()) return client.unreachable(status.error());
+  say_detail("reads the weights of " + folder + ", to compare them with those served");
+  const std::vector<Fingerprint> wanted = fingerprints_of_folder(folder);
+  std::string served;
+  for (const auto& service : status->services) {
+    if (service.role != "target" || service.state != "ready") continue;
+    for (const Fingerprint fingerprint : wanted)
+      if (service.fingerprint == wire::hex_of(fingerprint)) return service.model;
+    const std::string one = with_fingerprint(service.model, service.fingerprint);
+    if (served.find(one) == std::string::npos) served += (served.empty() ? "" : ", ") + one;
+  }
+  if (served.empty())
+    return Error{ErrorCode::kUnavailable,
+                 "the system at " + client.endpoint() + " has no target that is ready", "--host"};
+  return Error{ErrorCode::kIncompatible,
+               "the system at " + client.endpoint() + " serves " + served + ", and TARGET is " +
+                   with_fingerprint(folder, wire::hex_of(wanted.front())) +
+                   ": a draft learns from its own target's text only",
+               "--host"};
+}
+
+std::vector<std::string> words_of(const CliOptions& options, const std::string& served) {
   const DistilOptions& d = options.distil;
-  std::vector<std::string> words{d.python, package + "/__main__.py"};
+  std::vector<std::string> words{d.python, package_folder() + "/__main__.py"};
   const auto add = [&](const char* flag, const std::string& value) {
     words.insert(words.end(), {flag, value});
   };
@@ -61,7 +135,12 @@ std::vector<std::string> words_of(const CliOptions& options, const std::string& 
   add("--out", fs::absolute(d.out).lexically_normal().string());
   add("--program", program_folder() + "/foretoken");
   if (!d.prompts.empty()) add("--prompts", fs::absolute(d.prompts).string());
-  if (!options.config.host.empty()) add("--host", options.config.host);
+  if (!options.config.host.empty()) {
+    add("--host", options.config.host);
+    add("--model", served);
+  }
+  if (!options.config.file.empty()) add("--config", fs::absolute(options.config.file).string());
+  for (const std::string& setting : options.config.sets) add("--set", setting);
   add("--tokens", std::to_string(d.tokens));
   add("--answer-tokens", std::to_string(d.answer_tokens));
   add("--top", std::to_string(d.top));
@@ -81,8 +160,19 @@ std::vector<std::string> words_of(const CliOptions& options, const std::string& 
 }  // namespace
 
 int run_draft_distil(const CliOptions& options) {
+  const auto loaded = load_configuration(options.config);
+  if (!loaded) return kExitUsage;
   check_shape(options.distil.shape);
-  std::vector<std::string> words = words_of(options, package_folder());
+  refuse_own_keys(options, *loaded);
+  const std::string folder = model_folder(options.distil.target, "target");
+  refuse_trimmed_head(inspect_model(folder).config, folder, "a target");
+  std::string served;
+  if (!options.config.host.empty()) {
+    auto found = name_of_served(loaded->config.bus, folder);
+    if (!found.ok()) return report_error(found.error());
+    served = std::move(*found);
+  }
+  std::vector<std::string> words = words_of(options, served);
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);

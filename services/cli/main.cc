@@ -53,10 +53,10 @@ constexpr std::pair<std::string_view, int (*)(const CliOptions&)> kVerbs[] = {
     {"completion", run_completion},
 };
 
-// The verbs that only read a folder.
+// The verbs whose only folder is a model's, here.
 bool reads_a_model(std::string_view verb) {
   return verb == "model info" || verb == "model check" || verb == "model pair" ||
-         verb == "tokenize" || verb == "detokenize";
+         verb == "tokenize" || verb == "detokenize" || verb == "draft distil";
 }
 
 // A full disk or a closed pipe must not look like success.

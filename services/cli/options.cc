@@ -767,7 +767,8 @@ class Parser {
     quiet(distil);
     host(distil);
     distil->get_option("--host")->description(
-        "a running system that serves TARGET to ask, as for run; default: one is started");
+        "a running system to ask, as for run, that serves the weights of TARGET; default: one is "
+        "started");
   }
 
   void others() {

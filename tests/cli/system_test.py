@@ -527,6 +527,21 @@ class System(unittest.TestCase):
         self.assertIn("does not multiply", done.stderr)
         self.assertEqual([], [path.name for path in elsewhere.iterdir() if path.suffix not in {".pid", ".lock"} and path.is_file()])
 
+    def test_distil_learns_from_the_text_of_its_target_only(self):
+        bare = self.folder / "python"  # without packages: what comes after the comparison ends at once
+        bare.write_text(f"#!{sys.executable} -IS\nimport runpy, sys\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n")
+        bare.chmod(0o755)
+        random = self.folder / "random"
+        self.assertEqual(0, self.run_verb("model", "init-random", str(random), "--tokenizer", "demo").returncode)
+        words = ["--out", str(self.folder / "distilled"), "--host", self.endpoint, "--python", str(bare)]
+        done = self.run_verb("draft", "distil", str(random), *words)
+        self.assertEqual(4, done.returncode, done.stderr)
+        self.assertRegex(done.stderr, rf"the system at {self.endpoint} serves demo \(fingerprint [0-9a-f]{{16}}\), and TARGET is {random} \(fingerprint [0-9a-f]{{16}}\)")
+        done = self.run_verb("draft", "distil", "demo", *words)
+        self.assertEqual(6, done.returncode, done.stderr)
+        self.assertIn("has no numpy, safetensors, torch", done.stderr)
+        self.assertFalse((self.folder / "distilled").exists())
+
     def test_a_killed_draft_is_restarted_and_nobody_notices(self):
         flags = ["--max-tokens", "64", "-t", "0", "--json", "Tell me a story."]
         before = json.loads(self.run_verb("generate", *flags).stdout)

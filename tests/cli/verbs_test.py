@@ -577,10 +577,18 @@ class Verbs(unittest.TestCase):
         out = str(self.folder / "out")
         for words, code, why in (
             (["--shape", "100x3"], 2, 'it must be a width, x and layers'), (["--shape", "128x"], 2, '--shape is "128x"'),
-            (["--python", "/no/such/python"], 6, "--python: /no/such/python cannot be run"), (["--head", "1"], 2, "--head")):
+            (["--python", "/no/such/python"], 6, "--python: /no/such/python cannot be run"), (["--head", "1"], 2, "--head"),
+            (["--set", "speculation.draft_length=3"], 2, "did you mean"), (["--set", "target.threads=-1"], 2, "target.threads"),
+            (["--set", "model.dtype=int8"], 2, "draft distil sets it for the system that it starts; see --dtype"),
+            (["--config", "/dev/null"], 2, "--config: the system that draft distil starts reads no configuration file"),
+            (["--host", "127.0.0.1:1"], 3, "no router answers at tcp://127.0.0.1:1")):
             done = run("draft", "distil", "demo", "--out", out, *words)
             self.assertEqual(code, done.returncode, done.stderr)
             self.assertIn(why, done.stderr)
+        for target in (str(self.folder / "nothing"), str(self.folder)):
+            done = run("draft", "distil", target, "--out", out)
+            self.assertEqual(4, done.returncode, done.stderr)
+            self.assertIn(target, done.stderr)
         bare = self.folder / "python"  # one without packages
         bare.write_text(f"#!{sys.executable} -IS\nimport runpy, sys\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n")
         bare.chmod(0o755)
