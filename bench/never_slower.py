@@ -18,8 +18,8 @@ rounds, and the processor time of all services likewise, which says more where o
 differs. Only ratios of one run mean something; nothing is asserted of them. Needs Debian's python3 with zmq and msgpack.
 """
 import argparse
+import contextlib
 import json
-import os
 import pathlib
 import random
 import statistics
@@ -29,8 +29,7 @@ import sys
 import tempfile
 import time
 
-import msgpack
-import zmq
+from one_system import started
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DEMO = {"target": ROOT / "models/demo-target", "draft": ROOT / "models/demo-draft"}
@@ -41,6 +40,7 @@ HARD_PROMPT_TOKENS = 40
 WINDOW_S = 0.25  # over which a rate is taken
 BACK = 0.9  # of the gain
 EXIT_DIFFERS = 7
+FIRST_PORT = 15420
 
 
 def foretoken(arguments, *words, **more):
@@ -85,23 +85,14 @@ def draft_of(setting, arguments, folder):
     return made
 
 
-# ---- services ----
-
-class Services:
-    """A router, tokenizer, draft and target of one setting."""
-
-    def __init__(self, setting, arguments, folder):
-        self.arguments = arguments
-        self.endpoint = f"ipc://{folder}/client"
-        pairs = {"edge.port": 0, "bus.client": self.endpoint, "bus.runtime_dir": folder / "run", "model.target": arguments.target,
-                 "model.draft": draft_of(setting, arguments, folder), "model.name": "measured"}
-        self.settings = [word for key, value in pairs.items() for word in ("--set", f"{key}={value}")]
-
-    def start(self):
-        foretoken(self.arguments, "up", "--detach", "--quiet", *self.settings, check=True)
-
-    def stop(self):
-        foretoken(self.arguments, "down", "--quiet", *self.settings, check=False)
+def systems_of(chosen, arguments, stack):
+    """A router, tokenizer, draft and target for each setting, which `stack` ends."""
+    systems = {}
+    for number, setting in enumerate(chosen):
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="foretoken-never-slower-")))
+        settings = [f"model.target={arguments.target}", f"model.draft={draft_of(setting, arguments, folder)}", "model.name=measured"]
+        systems[setting] = stack.enter_context(started(arguments.bin, settings, port=FIRST_PORT + number))
+    return systems
 
 
 # ---- the first three settings ----
@@ -110,10 +101,10 @@ def processor_s(run):
     return sum(run["processor_seconds"].values())
 
 
-def compare(setting, services, arguments):
+def compare(setting, system, arguments):
     """(speculative / plain in tokens a second, plain / speculative in processor time, accepted share, whether texts differ)"""
     alone = () if setting == "real" else ("--proposer", "draft")  # what another source gains would hide what the draft costs
-    done = foretoken(arguments, "bench", "serve", "--compare", "--json", "--quiet", *services.settings,
+    done = foretoken(arguments, "bench", "serve", "--compare", "--json", "--quiet", "--host", system.endpoint,
                      "--concurrency", str(arguments.concurrency), "--num-prompts", str(arguments.prompts),
                      "-n", str(arguments.tokens), "-t", "0.7", "--seed", "3", *alone, stdout=subprocess.PIPE)
     if done.returncode not in (0, EXIT_DIFFERS):
@@ -127,33 +118,23 @@ def compare(setting, services, arguments):
 
 # ---- a text that changes sides ----
 
-class Door:
-    def __init__(self, endpoint):
-        self.socket = zmq.Context.instance().socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.connect(endpoint)
+def stream(client, request):
+    """(ids, [(when, tokens so far)]), from the first token on."""
+    client.send(stream=True, **request)
+    ids, seen = [], []
+    while True:
+        piece = client.next()
+        if "error" in piece:
+            sys.exit(f"an error: {piece['error']}")
+        ids += piece["token_ids"]
+        if piece["token_ids"]:
+            seen.append((time.monotonic(), len(ids)))
+        if piece["done"]:
+            return ids, seen
 
-    def stream(self, request):
-        """(ids, [(when, tokens so far)]), from the first token on."""
-        self.socket.send(msgpack.packb({"request_id": os.urandom(16).hex(), "stream": True, **request}))
-        ids, seen = [], []
-        while True:
-            if not self.socket.poll(120_000):
-                sys.exit("no answer within 120 s")
-            piece = msgpack.unpackb(self.socket.recv())
-            if "error" in piece:
-                sys.exit(f"an error: {piece['error']}")
-            ids += piece["token_ids"]
-            if piece["token_ids"]:
-                seen.append((time.monotonic(), len(ids)))
-            if piece["done"]:
-                return ids, seen
 
-    def processor_s(self):
-        self.socket.send(msgpack.packb({"request_id": os.urandom(16).hex(), "op": "metrics"}))
-        text = msgpack.unpackb(self.socket.recv())["metrics_text"]
-        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines()
-                   if line.startswith("foretoken_process_cpu_seconds_total"))
+def all_processor_s(client):
+    return sum(value for name, value in client.counters().items() if name.startswith("foretoken_process_cpu_seconds_total"))
 
 
 def sides_of(arguments):
@@ -173,30 +154,30 @@ def sides_of(arguments):
     return [(easy if side % 2 == 0 else hard, 100 * side) for side in range(N_SIDES)]
 
 
-def plan_sides(door, arguments):
+def plan_sides(client, arguments):
     """As many requests for each side as take SIDE_S when they are decoded plainly."""
     sides = []
     for make, first in sides_of(arguments):
         requests, begin = [], time.monotonic()
         while time.monotonic() - begin < SIDE_S:
             requests.append(make(first + len(requests)))
-            door.stream({**requests[-1], "num_draft_tokens": 0})
+            stream(client, {**requests[-1], "num_draft_tokens": 0})
         sides.append(requests)
     return sides
 
 
-def run_sides(door, sides, plain):
+def run_sides(client, sides, plain):
     """Answers, seconds, processor seconds, and of each side its streams."""
     answers, streams = [], []
-    before, begin = door.processor_s(), time.monotonic()
+    before, begin = all_processor_s(client), time.monotonic()
     for requests in sides:
         of_side = []
         for request in requests:
-            ids, seen = door.stream({**request, "num_draft_tokens": 0} if plain else request)
+            ids, seen = stream(client, {**request, "num_draft_tokens": 0} if plain else request)
             answers.append(ids)
             of_side.append(seen)
         streams.append(of_side)
-    return answers, time.monotonic() - begin, door.processor_s() - before, streams
+    return answers, time.monotonic() - begin, all_processor_s(client) - before, streams
 
 
 def decoding(streams):
@@ -227,10 +208,10 @@ def time_until_back(line, plain_rate):
     return whole
 
 
-def change_sides(services, arguments, door, sides):
+def change_sides(client, sides):
     plain, spec = [], []
     for is_plain in (True, False, False, True):
-        (plain if is_plain else spec).append(run_sides(door, sides, is_plain))
+        (plain if is_plain else spec).append(run_sides(client, sides, is_plain))
     first = plain[0][0]
     differing = sum(run[0][i] != first[i] for run in plain + spec for i in range(len(first)))
     plain_rate = statistics.median(rate(decoding(streams), 0, SIDE_S * 10) for run in plain for streams in run[3][::2])
@@ -283,24 +264,13 @@ def main():
         parser.error("real and sides need --draft beside --target")
 
     results = {setting: [] for setting in chosen}
-    with tempfile.TemporaryDirectory(prefix="foretoken-never-slower-") as root:
-        systems = {}
-        try:
-            for setting in chosen:
-                folder = pathlib.Path(root) / setting
-                folder.mkdir()
-                systems[setting] = Services(setting, arguments, folder)
-                systems[setting].start()
-            if "sides" in chosen:
-                door = Door(systems["sides"].endpoint)
-                sides = plan_sides(door, arguments)
-            for _ in range(arguments.rounds):
-                for setting in chosen:
-                    one = change_sides(systems[setting], arguments, door, sides) if setting == "sides" else compare(setting, systems[setting], arguments)
-                    results[setting].append(one)
-        finally:
-            for system in systems.values():
-                system.stop()
+    with contextlib.ExitStack() as stack:
+        systems = systems_of(chosen, arguments, stack)
+        sides = plan_sides(systems["sides"].client, arguments) if "sides" in chosen else []
+        for _ in range(arguments.rounds):
+            for setting, system in systems.items():
+                one = change_sides(system.client, sides) if setting == "sides" else compare(setting, system, arguments)
+                results[setting].append(one)
     report(results)
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps(results, indent=1) + "\n", "utf-8")

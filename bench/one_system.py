@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,3 +106,4 @@ def started(bin_dir, settings, words=(), port=15400):
         yield system
     finally:
         end(up)
+    shutil.rmtree(folder, ignore_errors=True)  # after a failure its log is still there
