@@ -1,6 +1,7 @@
 #include "bench/schedule/schedule_model.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -86,7 +87,9 @@ class ChainRun {
 struct Outcome {
   double probability = 0;
   int n_accepted = 0;
+  int rank = 0;  // of the runner-up, or kOwnGuess
 };
+constexpr int kOwnGuess = -1;
 
 // One target and one draft that prepares for what may come of each pass.
 class BranchesRun {
@@ -138,28 +141,32 @@ class BranchesRun {
     now_ += setting_.round_trip + n_guesses_ * setting_.cost;
   }
 
-  // The n_texts likeliest outcomes of the pass have one.
   bool has_text_for(int n_accepted) {
-    constexpr int kOwnGuess = -1;
-    std::vector<std::pair<Outcome, int>> texts;  // and the rank of its token
+    const bool is_own = n_accepted == n_guesses_ && chance() < setting_.acceptance;
+    const double u = chance();
+    return std::ranges::any_of(texts_after(n_guesses_), [&](const Outcome& text) {
+      if (text.n_accepted != n_accepted) return false;
+      if (is_own || text.rank == kOwnGuess) return is_own && text.rank == kOwnGuess;
+      const double most =
+          runner_up_coverage(setting_.acceptance, static_cast<std::size_t>(text.rank));
+      return u < most && u >= most - coverage(text.rank);
+    });
+  }
+
+  // The likeliest outcomes of a pass of so many guesses, which have a text.
+  const std::vector<Outcome>& texts_after(int n_guesses) {
+    std::vector<Outcome>& texts = texts_[static_cast<std::size_t>(n_guesses)];
+    if (!texts.empty()) return texts;
     double reached = 1;
     const double a = setting_.acceptance;
-    for (int j = 0; j <= n_guesses_; ++j, reached *= a) {
-      if (j == n_guesses_) texts.push_back({{reached * a, j}, kOwnGuess});
+    for (int j = 0; j <= n_guesses; ++j, reached *= a) {
+      if (j == n_guesses) texts.push_back({reached * a, j, kOwnGuess});
       for (int rank = 0; rank < 3; ++rank)
-        texts.push_back({{reached * (1 - a) * coverage(rank), j}, rank});
+        texts.push_back({reached * (1 - a) * coverage(rank), j, rank});
     }
-    std::ranges::sort(texts, std::greater{},
-                      [](const auto& text) { return text.first.probability; });
+    std::ranges::sort(texts, std::greater{}, &Outcome::probability);
     texts.resize(std::min<std::size_t>(texts.size(), static_cast<std::size_t>(n_texts_)));
-    const bool is_own = n_accepted == n_guesses_ && chance() < a;
-    const double u = chance();
-    return std::ranges::any_of(texts, [&](const auto& text) {
-      if (text.first.n_accepted != n_accepted) return false;
-      if (is_own || text.second == kOwnGuess) return is_own && text.second == kOwnGuess;
-      const double most = runner_up_coverage(a, static_cast<std::size_t>(text.second));
-      return u < most && u >= most - coverage(text.second);
-    });
+    return texts;
   }
 
   double coverage(int rank) const {
@@ -176,6 +183,7 @@ class BranchesRun {
   double now_ = 0;
   double known_ = 0;
   int n_guesses_ = 0;  // of the next pass
+  std::array<std::vector<Outcome>, kMostGuesses + 1> texts_;
 };
 
 }  // namespace

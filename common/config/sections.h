@@ -223,8 +223,10 @@ struct DraftSection : ComputeSection {
       "CPUs, "
       "for targets that say (not with target.draft_link zeromq) that it has cores of its own");
     v("branches", s.branches, in_range(0, 16),
-      "of a draft that runs ahead: texts in which a guess is wrong that it goes on with beside its "
-      "chain, in the same passes, where that makes these hardly dearer; 0 = none");
+      "of a draft that runs ahead on a CPU: rows of a pass, of all sequences together, for texts "
+      "in "
+      "which a guess is wrong and the next likeliest token comes instead; fewer where a pass would "
+      "take a fifth longer; 0 = none");
     v("tensor_parallel", s.tensor_parallel, in_range(1, 64),
       "MPI ranks that the model is spread over; they must divide its KV heads or be a multiple of "
       "them");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace foretoken {
 // The likeliest first; -1: there are no more.
 using RunnersUp = std::array<TokenId, GuessOutcomes::kRanks>;
 inline constexpr RunnersUp kNoRunnersUp = {-1, -1, -1};
+static_assert(kNoRunnersUp.back() == -1, "one for each rank");
 
 // The text where the guess for `position` is wrong and its runner-up comes instead: the chain up to
 // there, the runner-up, and guesses after it.

@@ -1,10 +1,10 @@
 // Texts beside the chains: which are worth a row, and what becomes of them.
 //
 // Where a guess is wrong the target writes something else in its place, often the next likeliest
-// token of the same row, and a draft would begin anew from there a way later. A branch is the text
-// with that token; its guesses are made beside the chain's, in passes that read the weights anyway,
-// and are sent with them. When the target goes on so they are there already, and the branch is the
-// chain.
+// token of the same row, and a draft would begin anew from there half a round trip later. A branch
+// is the text with that token; its guesses are made beside the chain's, in passes that read the
+// weights anyway, and are sent with them. When the target goes on so they are there already, and
+// the branch is the chain.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -24,6 +24,8 @@ constexpr std::size_t kMostBranches = 16;
 constexpr std::uint32_t kMostOwn = 16;  // tokens of a branch
 // A pass may become so much dearer for the sake of branches.
 constexpr double kDearer = 1.2;
+// Of passes without them, so that it is known what they cost now.
+constexpr std::uint32_t kTriedEvery = 128;
 
 bool is_masked(TokenId token, const RowRule& rule, std::span<const std::uint32_t> masks) {
   if (rule.mask_begin < 0) return false;
@@ -85,8 +87,8 @@ bool DraftEngine::may_branch(const LeasedSequence& sequence) const {
 
 // ---- which are worth a row
 
-// Calls visit(worth, position, rank) for each text that a row would bring forward, until it says
-// false.
+// Calls visit(worth, position, rank) for each text that a row would bring forward, until it
+// returns false.
 template <class Visitor>
 void DraftEngine::each_branch_row(const LeasedSequence& sequence, Visitor&& visit) const {
   if (!may_branch(sequence) || sequence.lacks_branch_room || !sequence.has_cache) return;
@@ -105,6 +107,14 @@ void DraftEngine::each_branch_row(const LeasedSequence& sequence, Visitor&& visi
   }
 }
 
+bool DraftEngine::may_begin(const LeasedSequence& sequence,
+                            Position position,
+                            std::size_t rank) const {
+  const TokenId runner_up = sequence.runners_up[position - sequence.known][rank];
+  return sequence.branches.size() < kMostBranches && position + 1 < max_len_ &&
+         !std::ranges::binary_search(sequence.endings, runner_up);
+}
+
 // P(the next guess of the branch is reached, where its runner-up comes); 0 if it has none.
 double DraftEngine::outlook_of_branch(const LeasedSequence& sequence,
                                       Position position,
@@ -112,7 +122,7 @@ double DraftEngine::outlook_of_branch(const LeasedSequence& sequence,
   const auto branch = std::find_if(
       sequence.branches.begin(), sequence.branches.end(),
       [&](const DraftBranch& each) { return each.position == position && each.rank == rank; });
-  if (branch == sequence.branches.end()) return sequence.branches.size() < kMostBranches ? 1 : 0;
+  if (branch == sequence.branches.end()) return may_begin(sequence, position, rank) ? 1 : 0;
   if (branch->is_over || branch->n_own() > kMostOwn || branch->tokens.size() >= max_len_) return 0;
   double reached = 1;
   for (std::uint32_t own = 1; own < branch->n_own(); ++own)
@@ -120,8 +130,10 @@ double DraftEngine::outlook_of_branch(const LeasedSequence& sequence,
   return reached;
 }
 
+// Beside no chain at all: they are worth a pass where rows beside one cost hardly anything.
 bool DraftEngine::wants_branch_rows(const LeasedSequence& sequence) const {
   bool wants = false;
+  if (n_branch_rows(0) == 0) return false;
   each_branch_row(sequence, [&](double, Position, std::size_t) {
     wants = true;
     return false;
@@ -141,9 +153,8 @@ std::uint32_t DraftEngine::n_branch_rows(std::uint32_t n_others) const {
   const std::uint32_t least = std::max(1u, n_others);
   const double plain = cost_.seconds(least);
   if (plain == 0) return options_.branch_rows;
-  const std::uint32_t n_in_all =
-      cost_.rows_within(kDearer * plain, n_others + options_.branch_rows);
-  return n_in_all > n_others ? n_in_all - n_others : 0;
+  const std::uint32_t n = cost_.rows_within(kDearer * plain, least + options_.branch_rows);
+  return n > least ? n - least : 0;
 }
 
 // Before the pass has rows of the chains: a sequence with rows under way cannot be forked.
@@ -155,24 +166,30 @@ void DraftEngine::plan_branches() {
     n_others += n_pending(*sequence);
     if (n_pending(*sequence) > kFewBehind) return;  // prompts come first
   }
-  const std::uint32_t n_rows = n_branch_rows(n_others);
-  if (n_rows == 0) return;
-  const auto gather = [this](LeasedSequence& sequence) {
-    each_branch_row(sequence, [&](double worth, Position position, std::size_t rank) {
-      branch_rows_.push_back({worth, &sequence, position, rank});
-      return true;
-    });
-  };
-  for (LeasedSequence* sequence : order_) gather(*sequence);
+  std::uint32_t n_rows = n_branch_rows(n_others);
+  if (n_rows == 0 && ++n_without_branches_ % kTriedEvery != 0) return;
+  if (n_rows == 0) n_rows = options_.branch_rows;
+  for (LeasedSequence* sequence : order_) gather_branch_rows(*sequence);
   if (order_.empty())
-    for (const auto& [key, sequence] : sequences_) gather(*sequence);
+    for (const auto& [key, sequence] : sequences_) gather_branch_rows(*sequence);
   const auto n_taken = std::min<std::size_t>(n_rows, branch_rows_.size());
   std::partial_sort(branch_rows_.begin(),
                     branch_rows_.begin() + static_cast<std::ptrdiff_t>(n_taken), branch_rows_.end(),
                     [](const BranchRow& a, const BranchRow& b) { return a.worth > b.worth; });
   branch_rows_.resize(n_taken);
-  for (const BranchRow& row : branch_rows_)
-    if (branch_of(row) == nullptr) begin_branch(row);
+  std::erase_if(branch_rows_, [&](const BranchRow& row) {
+    if (branch_of(row) != nullptr) return false;
+    if (row.of->branches.size() >= kMostBranches) return true;
+    begin_branch(row);
+    return false;
+  });
+}
+
+void DraftEngine::gather_branch_rows(LeasedSequence& sequence) {
+  each_branch_row(sequence, [&](double worth, Position position, std::size_t rank) {
+    branch_rows_.push_back({worth, &sequence, position, rank});
+    return true;
+  });
 }
 
 void DraftEngine::begin_branch(const BranchRow& row) {
@@ -191,7 +208,7 @@ void DraftEngine::begin_branch(const BranchRow& row) {
   branch.runners_up.push_back(kNoRunnersUp);
   branch.is_over =
       std::binary_search(sequence.endings.begin(), sequence.endings.end(), branch.tokens.back());
-  // Few of these texts come: they must not push out of the cache what others may ask for.
+  // Few of these texts come: others are not to find them in the cache in the place of prompts.
   FORETOKEN_CHECK(kv_.fork(sequence.cache_name, branch.cache_name, Publishing::kOff).ok());
   kv_.truncate(branch.cache_name, row.position);
   ++totals_.n_branches;
@@ -233,7 +250,9 @@ void DraftEngine::extend_branch(const LeasedSequence& sequence,
   }
   branch.is_over = choice.token < 0 || std::binary_search(sequence.endings.begin(),
                                                           sequence.endings.end(), choice.token);
-  step_.commit(slice, step_.plan().slices[slice].n_known, branch.tokens);
+  // Where no token may follow the last row is asked again, should this become the chain.
+  const std::uint32_t n_fed = step_.plan().slices[slice].n_known;
+  step_.commit(slice, choice.token < 0 ? n_fed - 1 : n_fed, branch.tokens);
 }
 
 // Those that have grown since they were last sent, after the chain.

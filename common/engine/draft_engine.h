@@ -193,7 +193,9 @@ class DraftEngine {
                            std::size_t rank) const;
   bool wants_branch_rows(const LeasedSequence& sequence) const;
   static DraftBranch* branch_of(const BranchRow& row);
+  bool may_begin(const LeasedSequence& sequence, Position position, std::size_t rank) const;
   std::uint32_t n_branch_rows(std::uint32_t n_others) const;
+  void gather_branch_rows(LeasedSequence& sequence);
   void plan_branches();
   void begin_branch(const BranchRow& row);
   void add_branch_rows(std::uint32_t rows_left);
@@ -224,6 +226,7 @@ class DraftEngine {
   };
   std::vector<InStep> in_step_;  // beside the step's slices
   std::vector<BranchRow> branch_rows_;
+  std::uint32_t n_without_branches_ = 0;  // passes in which their rows were too dear
   GuessOutcomes outcomes_;
   std::vector<LeasedSequence*> order_;
 

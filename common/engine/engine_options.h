@@ -48,8 +48,9 @@ struct DraftEngineOptions {
   // each is sent as it is made, those of an answer too. Where draft and target share cores it costs
   // the target time. set_run_ahead() decides otherwise for a target.
   std::uint32_t run_ahead = 0;
-  // Of a sequence that goes on so: rows of a pass, beside those of the chains, for texts in which a
-  // guess is wrong and a runner-up comes instead. Fewer where they would make the pass dearer.
+  // Rows of a pass for branches of sequences that go on so, of all sequences together: texts in
+  // which a guess is wrong and a runner-up comes instead. Fewer where a pass would be dearer by
+  // more than a fifth; none where the device takes several steps before the host listens.
   std::uint32_t branch_rows = 0;
   // Most steps the device takes before the host listens again; 0: max_ahead where steps are
   // recorded, 1 elsewhere, since there a step costs what it costs and a correction can save one.

@@ -563,7 +563,7 @@ void TargetEngine::note_proposals(Sequence& sequence, std::span<const ScoredToke
   length_.observe_round(scored, sequence.odds);
   note_draft_tokens(scored);
   for (const ScoredToken& each : scored) {
-    if (each.token.is_runner_up) continue;
+    if (each.token.is_runner_up && !each.stood) continue;
     each.token.sources.for_each([&](ProposerKind kind) {
       ProposalTally& tally = totals_.proposals[static_cast<std::size_t>(kind)];
       ++(each.stood ? tally.n_right : tally.n_wrong);

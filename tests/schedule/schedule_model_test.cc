@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "bench/schedule/row_curve.h"
+#include "bench/schedule/runner_up_coverage.h"
 
 namespace foretoken::bench {
 namespace {
@@ -74,6 +75,31 @@ TEST(ScheduleModel, ChainIsNeverFasterThanItsDraftAndTarget) {
 TEST(ScheduleModel, ChainHidesADistanceThatTheSynchronousScheduleWaitsFor) {
   const ScheduleSetting far{.acceptance = 0.9, .cost = 0.2, .round_trip = 50.0 / 60};
   EXPECT_GT(chain_value(far).speedup, 1.3 * synchronous_value(far).speedup);
+}
+
+TEST(RunnerUpCoverage, RisesWithAcceptanceAndRankAndIsNoneOfADraftThatIsNeverRight) {
+  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(runner_up_coverage(0, rank), 0);
+  double before = 0;
+  for (double a = 0.05; a <= 1; a += 0.05) {
+    const double first = runner_up_coverage(a, 0), second = runner_up_coverage(a, 1) - first,
+                 third = runner_up_coverage(a, 2) - first - second;
+    EXPECT_GT(first, second) << a;
+    EXPECT_GT(second, third) << a;
+    EXPECT_GT(third, 0) << a;
+    EXPECT_LE(first + second + third, 1) << a;
+    EXPECT_GT(first, before) << a;
+    before = first;
+  }
+  EXPECT_NEAR(runner_up_coverage(0.8, 0), 0.55, kRounding);
+}
+
+// With a text for all that may come of a pass nothing is missed: it is a chain that never breaks.
+TEST(ScheduleModel, BranchesAreWorthMoreThanTheChainUnlessTheyAreNone) {
+  const ScheduleSetting setting{.acceptance = 0.8, .cost = 0.1, .round_trip = 0.5};
+  EXPECT_GT(branches_value(setting, 4).speedup, 1.1 * chain_value(setting).speedup);
+  EXPECT_GE(branches_value(setting, 16).speedup, branches_value(setting, 4).speedup);
+  EXPECT_EQ(branches_value({.acceptance = 0, .cost = 0.1}, 4, 200).speedup, 1);
+  EXPECT_EQ(branches_value({.acceptance = 0.8, .cost = 0}, 4, 200).speedup, 1);
 }
 
 }  // namespace

@@ -93,6 +93,25 @@ TEST(TimedModel, DraftsTokensAreTheTargetsAsOftenAsItIsTold) {
   EXPECT_NEAR(n_equal, 2400, 150);
 }
 
+// Of 4000 guesses 1600 are wrong, of which 0.40, and 0.66 with all three, have the right one among
+// their runners-up: a deviation of 20.
+TEST(TimedModel, TheRightTokenIsARunnerUpOfAWrongOneAsOftenAsAssumed) {
+  const TimedModel target({.pass_ms = 0}, Draws::kRight);
+  const TimedModel draft({.pass_ms = 0, .acceptance = 0.6}, Draws::kRight);
+  int n_first = 0, n_any = 0, n_wrong = 0;
+  for (std::int32_t i = 0; i < 4000; ++i) {
+    const std::array last{i % 256, i / 256, 7};
+    const TokenId right = target.next_token(last);
+    const auto likeliest = draft.likeliest(last);
+    if (likeliest.best == right) continue;
+    ++n_wrong;
+    n_first += likeliest.runners_up[0] == right;
+    n_any += std::ranges::count(likeliest.runners_up, right) > 0;
+  }
+  EXPECT_NEAR(n_first, 0.40 * n_wrong, 100);
+  EXPECT_NEAR(n_any, 0.66 * n_wrong, 100);
+}
+
 TEST(TimedModel, PassTakesAtLeastTheTimeOfItsRows) {
   const auto backend = make_backend({.n_threads = 1});
   TimedModel model({.pass_ms = 10}, Draws::kRight);

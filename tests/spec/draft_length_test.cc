@@ -235,5 +235,19 @@ TEST(DraftLength, HavingNothingToVerifyIsNotBeingOff) {
   EXPECT_EQ(length.budget(8), 8u);
 }
 
+// What comes where a guess is wrong says nothing of how good the guesses are.
+TEST(DraftLength, RunnersUpSayNothingOfASequence) {
+  DraftLength length({});
+  SequenceOdds odds;
+  const PathToken runner_up{.token = 1,
+                            .confidence = 250,
+                            .source = ProposerKind::kDraft,
+                            .sources = ProposerKind::kDraft,
+                            .is_runner_up = true};
+  for (int i = 0; i < 40; ++i)
+    length.observe_round(std::vector<ScoredToken>{{runner_up, 0, false}}, odds);
+  EXPECT_EQ(odds.factor(), 1);
+}
+
 }  // namespace
 }  // namespace foretoken
