@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import os
 import pathlib
+import select
 import sys
 import threading
 import types
@@ -161,6 +162,56 @@ class LostConnection(unittest.TestCase):
 
         with played(self.script_of_a_stream_cut_in_two(read)) as double:
             self.check_whole(*asyncio.run(use(double.endpoint)))
+
+    def check_a_last_answer(self, use, n):
+        """A router that goes says the last answer and closes, after the n-th of the looks that a client takes at its two sockets."""
+        read, looked, n_looks = threading.Event(), threading.Event(), 0
+
+        def script(double):
+            peer, _, request = double.hear()
+            double.say(peer, **piece(request, "On", [1]))
+            self.assertTrue(read.wait(PATIENCE))
+            double.say(peer, **piece(request, "ce", [2]))
+            self.assertTrue(looked.wait(PATIENCE))
+            double.say(peer, **final(request, ".", [3]))
+            double.socket.close()
+
+        def received(socket, look=foretoken.Client._received):
+            nonlocal n_looks
+            yield from look(socket)
+            n_looks += read.is_set()
+            if n_looks == n and not looked.is_set():
+                looked.set()
+                select.select([clients[0]._monitor.getsockopt(zmq.FD)], [], [], PATIENCE)  # the end is here, unread
+
+        clients = []
+        with played(script) as double, mock.patch.object(foretoken._connection.Connection, "_received", staticmethod(received)):
+            reply = use(double.endpoint, clients, read)
+        self.assertEqual("Once.", reply.text)
+
+    def test_an_answer_right_before_the_end_is_read(self):
+        def use(endpoint, clients, read):
+            with foretoken.Client(endpoint, timeout_s=PATIENCE) as client:
+                clients.append(client)
+                for _ in client.stream("x"):
+                    read.set()
+                return client.last_reply
+
+        for n in (1, 2):
+            with self.subTest(n):
+                self.check_a_last_answer(use, n)
+
+    def test_an_asyncio_answer_right_before_the_end_is_read(self):
+        async def stream(endpoint, clients, read):
+            async with foretoken.AsyncClient(endpoint, timeout_s=PATIENCE) as client:
+                clients.append(client)
+                async for _ in client.stream("x"):
+                    read.set()
+                return client.last_reply
+
+        for n in (1, 2):
+            with self.subTest(n):
+                self.check_a_last_answer(lambda *what: asyncio.run(stream(*what)), n)
 
     def test_a_finished_answer_given_again_as_a_whole_is_cut(self):
         read = threading.Event()

@@ -187,8 +187,6 @@ class Connection:
         """Hands on what has arrived, and looks whether the connection still stands. Never waits for the network."""
         if self._socket is None:
             return
-        for frames in self._received(self._socket):
-            self._take(unpack_answer(frames[-1]))
         lost, refusal = False, ""
         for frames in self._received(self._monitor):
             event = parse_monitor_message(frames)
@@ -200,6 +198,10 @@ class Connection:
                 lost = True
             else:  # nothing was sent, and ZeroMQ tries again
                 self._n_cut_short += 1
+        # After the monitor: what a connection brought is there before its end is told. In the other order an answer that comes
+        # between the two looks, and with it the end, would be closed with the socket.
+        for frames in self._received(self._socket):
+            self._take(unpack_answer(frames[-1]))
         if self._n_cut_short >= MOST_CUT_SHORT and not refusal:
             refusal = "ends each connection in the greeting: it " + (
                 "has no keys, has another one than curve= says, or does not list this client's" if self._curve else
