@@ -75,6 +75,12 @@ class Garbage(unittest.TestCase):
             pass
         return self.system.rss(name) - before
 
+    def counted(self, client, family, service):
+        """0 if the service did not answer in time."""
+        lines = client.ask(op="metrics")["metrics_text"].split("\n")
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines
+                   if line.startswith(f"foretoken_{family}{{") and f'service="{service}"' in line)
+
     def new_socket(self):
         try:
             return self.system.context.socket(zmq.DEALER)
@@ -89,7 +95,7 @@ class Garbage(unittest.TestCase):
         while sent < count:
             # Closed sockets live on until their frames are taken, and a context of libzmq has 1,023 at most.
             socket = wait_for(self.new_socket, "room for another connection")
-            socket.setsockopt(zmq.LINGER, 2000)
+            socket.setsockopt(zmq.LINGER, 60000)  # a service of a busy machine takes them late
             socket.setsockopt(zmq.SNDTIMEO, 5000)
             socket.connect(endpoint)
             for _ in range(64):
@@ -149,17 +155,11 @@ class Garbage(unittest.TestCase):
         client = Client(self.system)
         reply = client.ask(**request(0, max_tokens=8))
         self.assertEqual(8, len(reply["token_ids"]), reply)
-        # They did arrive, and were seen for what they are.
-        counts = dict(line.rsplit(" ", 1) for line in client.ask(op="metrics")["metrics_text"].split("\n")
-                      if line and not line.startswith("#"))
-        seen = {name: float(value) for name, value in counts.items() if "frames_dropped" in name or "bad_requests" in name}
-        print(seen)
-        for family, service, least in (("bad_requests_total", "router-0", 1.0), ("frames_dropped_total", "router-0", 0.5),
-                                       ("frames_dropped_total", "draft-0", 0.5)):
-            found = [value for name, value in seen.items()
-                     if name.startswith(f"foretoken_{family}{{") and f'service="{service}"' in name]
-            self.assertEqual(1, len(found), (family, service, seen))
-            self.assertGreater(found[0], least * FRAMES / 2, seen)
+        # They did arrive, and were seen for what they are: all but the few that are a message by chance, once what waits is worked off.
+        for family, service, n_doors in (("bad_requests_total", "router-0", 2), ("frames_dropped_total", "router-0", 1),
+                                         ("frames_dropped_total", "draft-0", 1)):
+            least = 0.98 * n_doors * FRAMES
+            wait_for(lambda: self.counted(client, family, service) > least, f"{family} of {service} above {least:.0f}")
         client.close()
 
     def test_a_legal_request_of_any_size_changes_no_other_answer(self):
