@@ -40,7 +40,8 @@ void Outbox::send(const Peer& to, Frames frames, const Posting& posting, TimePoi
   const SendResult result = is_behind ? SendResult::kBusy : send_(to, frames);
   if (result == SendResult::kSent) return;
   if (result == SendResult::kUnknown) return peer_is_gone(to, posting.ticket);
-  if (!may_wait || !keep({to, std::move(frames), posting, now}, now)) lose(to, posting);
+  const TimePoint since = patience_clock_.at(now);
+  if (!may_wait || !keep({to, std::move(frames), posting, since}, now)) lose(to, posting);
 }
 
 void Outbox::lose(const Peer& to, const Posting& posting) {
@@ -64,7 +65,7 @@ bool Outbox::keep(Message message, TimePoint now) {
     return false;
   }
   if (is_new) {
-    queue.took_last = now;
+    queue.took_last = message.since;
     queue.again = now + kFirstPause;
     due_.emplace(queue.again, at->first);
   }
@@ -89,16 +90,17 @@ void Outbox::make_room(Door door) {
 // ---- what waits
 
 void Outbox::send_again(TimePoint now) {
+  const TimePoint counted = patience_clock_.at(now);
   while (due() <= now) {
     const auto at = queues_.find(due_.begin()->second);
     Queue& queue = at->second;
     const std::size_t n_before = queue.messages.size();
-    if (send_some(at, now)) continue;
+    if (send_some(at, counted)) continue;
     const bool took_some = queue.messages.size() < n_before;
     // Each look is at all that waits: one in a while is enough, as no patience is that exact.
-    if (now >= queue.first_expiry && now >= queue.next_look) {
+    if (counted >= queue.first_expiry && now >= queue.next_look) {
       queue.next_look = now + kLookPause;
-      lose_if(at, [&](const Message& message) { return now >= expiry_of(queue, message); });
+      lose_if(at, [&](const Message& message) { return counted >= expiry_of(queue, message); });
       if (queue.messages.empty()) {
         erase(at);
         continue;
@@ -111,7 +113,7 @@ void Outbox::send_again(TimePoint now) {
   }
 }
 
-bool Outbox::send_some(Queues::iterator at, TimePoint now) {
+bool Outbox::send_some(Queues::iterator at, TimePoint counted) {
   Queue& queue = at->second;
   std::size_t n_bytes = queue.n_bytes;
   while (!queue.messages.empty()) {
@@ -126,7 +128,7 @@ bool Outbox::send_some(Queues::iterator at, TimePoint now) {
       return true;
     }
     n_bytes -= waiting_bytes(message.frames);
-    queue.took_last = now;
+    queue.took_last = counted;
     queue.messages.pop_front();
   }
   erase(at);

@@ -3,6 +3,8 @@
 // of each message. Each message is taken by the socket, or reported as lost with its ticket; of a
 // series the messages behind a lost one are lost with it, in one report, so that no peer gets a
 // series with a hole. It uses no message, and reads no clock. One thread: the one of the sockets.
+// Patience is with the peer: time in which this thread did not run, and tried nothing, is not taken
+// from it.
 //
 // A message without patience waits for none and none waits for it: it may overtake.
 #pragma once
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/running_clock.h"
 #include "common/runtime/posting.h"
 #include "common/transport/transport.h"
 
@@ -80,14 +83,14 @@ class Outbox {
     Peer to;
     Frames frames;
     Posting posting;
-    TimePoint since{};
+    TimePoint since{};  // by patience_clock_
   };
   struct Queue {
     std::deque<Message> messages;
     std::size_t n_bytes = 0;
-    TimePoint took_last{};
+    TimePoint took_last{};  // by patience_clock_
     TimePoint again{};
-    TimePoint first_expiry = TimePoint::max();  // or earlier
+    TimePoint first_expiry = TimePoint::max();  // or earlier; by patience_clock_
     TimePoint next_look{};                      // for messages whose patience is over
     Duration pause = kFirstPause;
   };
@@ -106,8 +109,8 @@ class Outbox {
   // The one way to change them: they are an order of the queues, too.
   void set_bytes(Queues::iterator queue, std::size_t n_bytes);
   bool keep(Message message, TimePoint now);
-  // True if nothing waits there any more.
-  bool send_some(Queues::iterator queue, TimePoint now);
+  // True if nothing waits there any more. `counted`: of patience_clock_.
+  bool send_some(Queues::iterator queue, TimePoint counted);
   void lose_if(Queues::iterator queue, const std::function<bool(const Message&)>& is_lost);
   void make_room(Door door);
   void peer_is_gone(const Peer& peer, Ticket ticket);
@@ -120,6 +123,7 @@ class Outbox {
 
   Send send_;
   Limits limits_;
+  RunningClock patience_clock_{kLookPause};  // what waits is looked at more often than that
   std::map<SocketId, Door> doors_;
   Queues queues_;
   std::set<std::pair<TimePoint, Connection>> due_;  // each of them, by `again`

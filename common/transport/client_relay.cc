@@ -26,6 +26,7 @@
 
 #include "common/base/fd.h"
 #include "common/base/log.h"
+#include "common/base/running_clock.h"
 
 namespace foretoken {
 namespace {
@@ -45,6 +46,8 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after accept()
 constexpr auto kSlowLookEvery = std::chrono::seconds(1);       // for clients that take nothing
 constexpr auto kSayFullEvery = std::chrono::minutes(1);
 constexpr auto kLastWords = std::chrono::milliseconds(500);
+// Of a pause between two looks at the last words: some turns happen, however busy the machine is.
+constexpr auto kLongestTurn = std::chrono::milliseconds(20);
 constexpr auto kUnplugged = std::chrono::seconds(30);
 
 [[noreturn]] void fatal(const std::string& text) {
@@ -157,7 +160,7 @@ class ClientRelay::Loop {
     Side client, router;
     bool leaving = false;   // its client is gone, and the socket has not closed its side yet
     bool waits = false;     // the client has not taken everything
-    TimePoint took_last{};  // when it last took something, if it waits
+    TimePoint took_last{};  // when it last took something, if it waits; by patience_clock_
   };
 
   void watch(int operation, int fd, std::uint64_t key, std::uint32_t events) const {
@@ -184,8 +187,9 @@ class ClientRelay::Loop {
         listens_.notify_all();
       }
       if (wish_ == Wish::kFinish) {
-        if (finish_at_ == TimePoint{}) finish_at_ = now + kLastWords;
-        if (connections_.empty() || now >= finish_at_) return;
+        const TimePoint counted = finish_clock_.at(now);
+        if (finish_at_ == TimePoint{}) finish_at_ = counted + kLastWords;
+        if (connections_.empty() || counted >= finish_at_) return;
       }
       resume_accepting(now);
       lead_arrivals_inside();
@@ -382,7 +386,8 @@ class ClientRelay::Loop {
       ::shutdown(router.fd.get(), SHUT_WR);
       router.deaf = true;
     }
-    if (connection.waits && (took || !waited)) connection.took_last = steady_now();
+    if (connection.waits && (took || !waited))
+      connection.took_last = patience_clock_.at(steady_now());
     want(number << 1, client, router);
     want(number << 1 | 1, router, client);
   }
@@ -406,11 +411,13 @@ class ClientRelay::Loop {
   }
 
   void look_for_the_slow(TimePoint now) {
-    if (n_waiting_ == 0 || now < look_at_) return;
+    if (n_waiting_ == 0) return;
+    const TimePoint counted = patience_clock_.at(now);
+    if (now < look_at_) return;
     look_at_ = now + kSlowLookEvery;
     std::vector<std::uint64_t> slow;
     for (const auto& [number, connection] : connections_)
-      if (connection.waits && now - connection.took_last >= limits_.patience)
+      if (connection.waits && counted - connection.took_last >= limits_.patience)
         slow.push_back(number);
     for (const std::uint64_t number : slow) {
       Connection& connection = connections_.at(number);
@@ -445,7 +452,9 @@ class ClientRelay::Loop {
   TimePoint accept_again_{};
   TimePoint say_full_again_{};
   TimePoint look_at_{};
-  TimePoint finish_at_{};
+  RunningClock patience_clock_{kSlowLookEvery};  // while bytes wait a turn comes as often
+  RunningClock finish_clock_{kLongestTurn};
+  TimePoint finish_at_{};  // by finish_clock_
   std::thread thread_;
 };
 

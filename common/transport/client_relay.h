@@ -25,7 +25,8 @@ namespace foretoken {
 
 struct ClientRelayLimits {
   std::size_t max_connections = 16384;  // further ones wait until one ends
-  // A client that takes none of the bytes waiting for it for this long is disconnected.
+  // A client that takes none of the bytes waiting for it for this long, while this process runs, is
+  // disconnected.
   Duration patience = std::chrono::seconds(30);
 };
 
@@ -48,7 +49,7 @@ class ClientRelay {
               const std::string& text,
               std::string inner_name,
               const ClientRelayLimits& limits = {});
-  // Delivers what the socket, closed before, had sent, within half a second.
+  // Delivers what the socket, closed before, had sent, within half a second in which it runs.
   ~ClientRelay();
   ClientRelay(const ClientRelay&) = delete;
   ClientRelay& operator=(const ClientRelay&) = delete;

@@ -190,6 +190,17 @@ TEST_F(OutboxTest, APeerThatTakesOneNowAndThenLosesNone) {
   EXPECT_EQ(taken.size(), 9u);
 }
 
+// Of a process that was stopped: its peers could take nothing, and may have room in a moment.
+TEST_F(OutboxTest, APauseOfTheSenderIsNotTakenFromAPeersPatience) {
+  send("x", "a", {.patience = seconds(10)});
+  run(seconds(1));
+  now += std::chrono::minutes(3);
+  run(seconds(8));
+  EXPECT_TRUE(lost().empty());
+  run(seconds(2));
+  EXPECT_EQ(lost().size(), 1u);
+}
+
 // ---- series
 
 TEST_F(OutboxTest, BehindALostMessageItsSeriesIsLostInOneReport) {

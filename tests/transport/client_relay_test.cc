@@ -9,6 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -233,6 +236,41 @@ TEST(ClientRelay, DisconnectsAClientThatTakesNothingForTooLong) {
   pollfd waiting{inner.get(), POLLRDHUP, 0};
   EXPECT_EQ(::poll(&waiting, 1, 10'000), 1) << "still connected";
   EXPECT_EQ(relayed.relay->counters().cut_slow, 1u);
+}
+
+// In a process of its own, which can be stopped.
+TEST(ClientRelay, TakesAPauseOfItsOwnForNoSilenceOfAClient) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const Fd told(ends[0]), tells(ends[1]);
+  const pid_t stopped = ::fork();
+  if (stopped == 0) {
+    const Relayed relayed({.patience = std::chrono::seconds(3)});
+    const std::string& endpoint = relayed.relay->endpoint();
+    (void)!::write(tells.get(), endpoint.data(), endpoint.size());
+    const Fd inner = relayed.accept();
+    if (inner) write_until_full(inner.get(), std::string(1 << 16, 'x'));
+    (void)!::write(tells.get(), "full", 4);
+    ::pause();
+    ::_exit(0);
+  }
+  std::string bytes(1 << 16, '\0');
+  const auto heard = [&] {
+    const ssize_t n = ::read(told.get(), bytes.data(), bytes.size());
+    return bytes.substr(0, static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  };
+  const Fd client = dial_tcp(heard());
+  EXPECT_EQ(heard(), "full");
+  ::kill(stopped, SIGSTOP);
+  ::poll(nullptr, 0, 4000);
+  ::kill(stopped, SIGCONT);
+  pollfd waiting{client.get(), POLLIN, 0};
+  ssize_t n = 1;
+  while (n > 0 && ::poll(&waiting, 1, 300) == 1)
+    n = ::recv(client.get(), bytes.data(), bytes.size(), 0);
+  EXPECT_GT(n, 0) << "it was disconnected";
+  ::kill(stopped, SIGKILL);
+  ::waitpid(stopped, nullptr, 0);
 }
 
 TEST(ClientRelay, KeepsAClientThatTakesALittleNowAndThen) {
