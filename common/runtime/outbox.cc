@@ -27,6 +27,16 @@ TimePoint Outbox::expiry_of(const Queue& queue, const Message& message) {
   return std::max(queue.took_last, message.since) + message.posting.patience;
 }
 
+// What ends a request has room beside what waits.
+std::size_t Outbox::limit_of(const Queue& queue,
+                             const Message& message,
+                             const WaitingLimits& limits) {
+  if (message.posting.room == Room::kReserved)
+    return std::max(2 * limits.of_one, limits.of_all / 2);
+  const bool is_taking = queue.took_some && message.since - queue.took_last <= kTaking;
+  return is_taking ? std::max(limits.of_one, limits.of_one_taking) : limits.of_one;
+}
+
 // ---- a message comes
 
 void Outbox::send(const Peer& to, Frames frames, const Posting& posting, TimePoint now) {
@@ -56,11 +66,7 @@ bool Outbox::keep(Message message, TimePoint now) {
   const std::size_t n_bytes = waiting_bytes(message.frames);
   const auto [at, is_new] = queues_.try_emplace(connection_of(message.to));
   Queue& queue = at->second;
-  const WaitingLimits& limits = limits_[static_cast<std::size_t>(door)];
-  const std::size_t limit = message.posting.room == Room::kReserved
-                                ? std::max(2 * limits.of_one, limits.of_all / 2)
-                                : limits.of_one;
-  if (queue.n_bytes + n_bytes > limit) {
+  if (queue.n_bytes + n_bytes > limit_of(queue, message, limits_[static_cast<std::size_t>(door)])) {
     if (is_new) queues_.erase(at);
     return false;
   }
@@ -129,6 +135,7 @@ bool Outbox::send_some(Queues::iterator at, TimePoint counted) {
     }
     n_bytes -= waiting_bytes(message.frames);
     queue.took_last = counted;
+    queue.took_some = true;
     queue.messages.pop_front();
   }
   erase(at);

@@ -30,13 +30,17 @@
 namespace foretoken {
 
 struct WaitingLimits {
-  std::size_t of_one = 0;  // bytes that wait for one peer; see Outbox::keep for Room::kReserved
-  std::size_t of_all = 0;  // for all peers of such doors
+  std::size_t of_one = 0;         // bytes that wait for one peer; see limit_of for Room::kReserved
+  std::size_t of_all = 0;         // for all peers of such doors
+  std::size_t of_one_taking = 0;  // for one that takes some all the time; less than of_one: no more
 };
 
 // A client that does not read: hundreds of streams share a connection, and a round of them is one
-// burst: room for a second or so of that, some 16,384 pieces without log probabilities.
-inline constexpr WaitingLimits kClientLimits{std::size_t{4} << 20, std::size_t{64} << 20};
+// burst: room for a second or so of that, some 16,384 pieces without log probabilities. One that
+// reads may be behind by four times as much: when this process did not run for some seconds, the
+// pieces of that time come at once.
+inline constexpr WaitingLimits kClientLimits{std::size_t{4} << 20, std::size_t{64} << 20,
+                                             std::size_t{16} << 20};
 inline constexpr WaitingLimits kWorkerLimits{std::size_t{32} << 20, std::size_t{256} << 20};
 inline constexpr WaitingLimits kDraftLimits{std::size_t{1} << 20, std::size_t{16} << 20};
 
@@ -88,7 +92,8 @@ class Outbox {
   struct Queue {
     std::deque<Message> messages;
     std::size_t n_bytes = 0;
-    TimePoint took_last{};  // by patience_clock_
+    TimePoint took_last{};  // or when it began; by patience_clock_
+    bool took_some = false;
     TimePoint again{};
     TimePoint first_expiry = TimePoint::max();  // or earlier; by patience_clock_
     TimePoint next_look{};                      // for messages whose patience is over
@@ -105,6 +110,9 @@ class Outbox {
 
   static Connection connection_of(const Peer& peer) { return {peer.socket, peer.routing}; }
   static TimePoint expiry_of(const Queue& queue, const Message& message);
+  static std::size_t limit_of(const Queue& queue,
+                              const Message& message,
+                              const WaitingLimits& limits);
   Door door_of(SocketId socket) const;
   // The one way to change them: they are an order of the queues, too.
   void set_bytes(Queues::iterator queue, std::size_t n_bytes);
@@ -120,6 +128,8 @@ class Outbox {
   void forget_holes(const Connection& connection);
 
   static constexpr std::size_t kMaxHoles = 4096;
+  // A peer that took something within this time is taking: some tries of a full one.
+  static constexpr Duration kTaking = 3 * kLongestPause;
 
   Send send_;
   Limits limits_;

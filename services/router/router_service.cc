@@ -79,7 +79,9 @@ Error too_slow() {
   return {
       ErrorCode::kCancelled,
       "the client reads its pieces too slowly: at most " +
-          std::to_string(kClientLimits.of_one >> 20) + " MiB wait for it, and at most " +
+          std::to_string(kClientLimits.of_one >> 20) + " MiB wait for it, " +
+          std::to_string(kClientLimits.of_one_taking >> 20) +
+          " MiB while it takes some, and at most " +
           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(kPiecePatience).count()) +
           " s while it takes none"};
 }

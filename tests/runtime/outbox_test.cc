@@ -122,6 +122,35 @@ TEST_F(OutboxTest, IsBoundedInBytesForEachPeerAndKeepsAReserveForWhatEnds) {
   EXPECT_EQ(lost().size(), 1u);
 }
 
+// When this process did not run for a while, pieces of that time come at once.
+TEST_F(OutboxTest, APeerThatIsTakingMayBeBehindByMore) {
+  const std::string piece(872, 'x');  // 1,000 bytes with what keeping one costs
+  Outbox::Limits limits{WaitingLimits{}, WaitingLimits{4'000, 64'000, 16'000}, WaitingLimits{}};
+  int n_room = 0;
+  Outbox box{[&](const Peer&, const Frames&) {
+               return n_room > 0 ? (--n_room, SendResult::kSent) : SendResult::kBusy;
+             },
+             limits};
+  box.add(kClients, Door::kClient);
+  std::uint64_t n_sent = 0;
+  const auto fill = [&](std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i)
+      box.send(client("x"), {piece}, {.ticket = {1, ++n_sent}, .patience = seconds(9)}, now);
+    return box.n_waiting(kClients);
+  };
+  EXPECT_EQ(fill(20), 4u) << "it has taken none";
+  n_room = 1;
+  box.send_again(now += Outbox::kFirstPause);
+  EXPECT_EQ(fill(20), 16u) << "it takes";
+  now += seconds(1);
+  box.send_again(now);
+  n_room = 13;
+  EXPECT_EQ(fill(1), 16u) << "it has stopped taking";
+  box.send_again(now += Outbox::kLongestPause);
+  EXPECT_EQ(box.n_waiting(kClients), 3u);
+  EXPECT_EQ(fill(20), 16u);
+}
+
 TEST_F(OutboxTest, AllTogetherAreBoundedAndThePeerWithMostLosesThemButForWhatEnds) {
   const std::string piece(1000, 'x');
   for (std::uint64_t i = 0; i < 8; ++i)
