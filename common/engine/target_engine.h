@@ -118,23 +118,36 @@ class TargetEngine {
   };
 
   TokenId n_ids() const;  // ids that may be chosen
+  Proposer* proposer_of(ProposerKind kind) const;
+  void collect(TimePoint now);
+  // Valid until it is asked of the same sequence again.
+  const std::vector<PathToken>& best_path(const Sequence& sequence, std::uint32_t n) const;
+
+  // target_sequences.cc: how sequences come and go.
   Result<void> admissible(const OpenRequest& request) const;
   void open_proposers(Sequence& sequence);
-  Proposer* proposer_of(ProposerKind kind) const;
+  void finish(Sequence& sequence, FinishReason reason);
+  void fail(Sequence& sequence, Error error);
+  SequenceStats release(Sequence& sequence);
+
+  // target_waiting.cc: when a pass waits for the answers of drafts.
   DraftOutlook outlook(const Sequence& sequence, TimePoint now) const;
   std::optional<DraftOutlook> owed(const Sequence& sequence, TimePoint now) const;
   Expected expected_of(const Sequence& sequence, const DraftOutlook& draft) const;
   bool is_whole_answer_owed(TimePoint now) const;
+  Duration longest_wait(TimePoint now);
 
-  void collect(TimePoint now);
-  void make_plan(TimePoint now);
-  PassCosts pass_costs() const;
+  // target_flows.cc: how flows share a pass.
   void share_flows();
   void add_to_flow(Sequence& sequence, std::uint32_t n_cached);
   void divide_rows();
   void set_token_values();
   std::uint32_t most_proposals(const Sequence& sequence) const;
   double token_value(const Sequence& sequence) const;
+
+  // target_planning.cc: what runs in a pass.
+  void make_plan(TimePoint now);
+  PassCosts pass_costs() const;
   std::uint32_t n_longest(const Sequence& sequence) const;
   SequenceView view_of(const Sequence& sequence, std::uint32_t index, bool blocks_are_scarce) const;
   void admit(Sequence& sequence, TimePoint now);
@@ -145,6 +158,7 @@ class TargetEngine {
   std::uint32_t rows_in_time(const ScheduledRows& rows, Position start) const;
   void note_prompt_work();
 
+  // target_committing.cc: what a pass decided.
   void commit_slice(std::size_t slice, Sequence& sequence, TimePoint now);
   void deliver_prompt(std::size_t slice, Sequence& sequence);
   void deliver(std::size_t slice,
@@ -155,22 +169,10 @@ class TargetEngine {
                   std::uint32_t n_accepted,
                   std::uint32_t n_delivered,
                   TimePoint now);
-  FallbackReason why_plain(const Sequence& sequence, TimePoint now) const;
-  bool is_gated(const Sequence& sequence) const;
-  bool may_ask(const Sequence& sequence) const;
-  Duration longest_wait(TimePoint now);
-  double least_lookup_gain() const;
-  bool may_look_up(const Sequence& sequence, std::uint32_t budget) const;
-  void look_up(Sequence& sequence);
-  void note_lookups(Sequence& sequence, std::uint32_t n_accepted);
-  bool is_lookup_owed(const Sequence& sequence, TimePoint now) const;
-  Duration lookup_wait(TimePoint now);
-  bool is_any_lookup_owed(TimePoint now) const;
-  void note_yield(Duration took);
-  // Valid until it is asked of the same sequence again.
-  const std::vector<PathToken>& best_path(const Sequence& sequence, std::uint32_t n) const;
   void note_proposals(Sequence& sequence, std::span<const ScoredToken> scored);
   void note_draft_tokens(std::span<const ScoredToken> scored);
+
+  // target_asking.cc: who is asked after a pass, and for how much.
   void ask_all(TimePoint now);
   void ask_kinds(ProposerSet kinds, TimePoint now);
   void ask_draft(Sequence& sequence, TimePoint now);
@@ -181,10 +183,19 @@ class TargetEngine {
   std::uint32_t most_asked(const Sequence& sequence) const;
   std::uint32_t budget_of(const Sequence& sequence) const;
   void add_ask(ProposerKind kind, const Sequence& sequence, std::uint32_t budget);
+  bool is_gated(const Sequence& sequence) const;
+  bool may_ask(const Sequence& sequence) const;
+  void note_yield(Duration took);
+  FallbackReason why_plain(const Sequence& sequence, TimePoint now) const;
 
-  void finish(Sequence& sequence, FinishReason reason);
-  void fail(Sequence& sequence, Error error);
-  SequenceStats release(Sequence& sequence);
+  // target_lookups.cc: when a memory of texts is asked and waited for.
+  double least_lookup_gain() const;
+  bool may_look_up(const Sequence& sequence, std::uint32_t budget) const;
+  void look_up(Sequence& sequence);
+  void note_lookups(Sequence& sequence, std::uint32_t n_accepted);
+  bool is_lookup_owed(const Sequence& sequence, TimePoint now) const;
+  Duration lookup_wait(TimePoint now);
+  bool is_any_lookup_owed(TimePoint now) const;
 
   Model& model_;
   std::array<Proposer*, kProposerKinds> proposers_{};  // by kind
