@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "common/config/describe.h"
+#include "common/config/models.h"
 #include "common/config/resolve.h"
 #include "common/config/schema.h"
 #include "common/transport/zmq_auth.h"
@@ -50,11 +51,26 @@ void say_model(const std::string& name, const Config& config) {
   std::cout << "\n";
 }
 
+// What a folder is good for is said of those that are here: services may run elsewhere.
+int refuse_drafts_as_targets(const LoadedConfig& loaded) {
+  int code = kExitOk;
+  for (const ModelInstances& model : models_of(loaded)) {
+    try {
+      if (model.config.model.target != "demo") refuse_draft_as_target(model.config.model);
+    } catch (const FatalError& error) {
+      const std::string section = model.name.empty() ? "model" : "model." + model.name;
+      code = report_error({error.code(), error.what(), section + ".target"});
+    }
+  }
+  return code;
+}
+
 }  // namespace
 
 int run_config_check(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
+  if (const int code = refuse_drafts_as_targets(*loaded); code != kExitOk) return code;
   const auto is_set = [](const auto& origin) {
     return origin.second == "flag" || origin.second == "environment";
   };

@@ -231,6 +231,11 @@ Finding models_finding(const LoadedConfig& loaded) {
                 std::string("the ") + role + (model.name.empty() ? "" : " of model " + model.name) +
                     " " + folder.string() + " has no config.json"};
     }
+    try {
+      refuse_draft_as_target(section);
+    } catch (const FatalError& error) {
+      return {Finding::Level::kBad, "models", error.what()};
+    }
   }
   return {Finding::Level::kOk, "models", "target and draft folders are there"};
 }

@@ -7,6 +7,7 @@
 #include "common/base/json.h"
 #include "common/config/resolve.h"
 #include "common/model/head_ids.h"
+#include "common/model/hf_folder.h"
 #include "common/model/init_random.h"
 #include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
@@ -182,8 +183,15 @@ int run_model_check(const CliOptions& options) {
   return kExitOk;
 }
 
+void refuse_draft_as_target(const ModelSection& model) {
+  const std::filesystem::path folder = model_folder(model.target, "target");
+  if (std::filesystem::exists(folder / kHeadIdsFile))
+    refuse_trimmed_head(read_model_config(folder), folder, "a target");
+}
+
 PairReport report_on_pair(const std::string& draft_folder, const std::string& target_folder) {
   const ModelInfo draft = inspect_model(draft_folder), target = inspect_model(target_folder);
+  refuse_trimmed_head(target.config, target_folder, "a target");
   PairReport report{.cost = static_cast<double>(draft.step_bytes) /
                             static_cast<double>(target.step_bytes)};
   for (const auto& finding : check_pair(draft, target))

@@ -231,6 +231,7 @@ void inspect_folders(const ModelSection& model, Depth depth) {
     if (configured.empty() || configured == kSelfDraft) continue;
     const std::string folder = model_folder(configured, role);
     (void)inspect_model(folder);
+    if (role == std::string_view("target")) refuse_draft_as_target(model);
     if (depth == Depth::kTokenizers)
       (void)value_or_throw(
           Tokenizer::load(folder, {.patterns = regex_policy_from_name(model.patterns)}));
@@ -408,6 +409,7 @@ int refuse_unreadable(const ModelInstances& model) {
       const std::string folder = model_folder(section.target, "target");
       if (const auto why = why_no_self_draft(inspect_model(folder).config))
         throw FatalError(ErrorCode::kUnsupportedModel, folder + ": " + *why);
+      refuse_draft_as_target(section);
       return kExitOk;
     }
     const auto report = report_on_pair(model_folder(section.draft, "draft"),

@@ -75,12 +75,16 @@ Result<wire::ClientRequest> request_from(const RequestOptions& options);
 std::vector<wire::ChatMessage> chat_messages(const std::string& system, const std::string& user);
 
 // Whether a draft fits a target, in sentences: what keeps them apart, and what should be known.
-// Throws FatalError where a folder cannot be read.
+// Throws FatalError where a folder cannot be read, or the target's cannot be a target's.
 struct PairReport {
   std::vector<std::string> refusals = {}, warnings = {};
   double cost = 0;  // bytes that a draft step reads, of those of a target step
 };
 PairReport report_on_pair(const std::string& draft_folder, const std::string& target_folder);
+
+// Throws FatalError where the folder of model.target is here and has a head for some ids only, in
+// the words of the service that would load it.
+void refuse_draft_as_target(const ModelSection& model);
 
 // The folder of the running programs; services stand beside the `foretoken` command.
 std::string program_folder();

@@ -573,6 +573,27 @@ class Verbs(unittest.TestCase):
             self.assertEqual(4, refused.returncode, words)
             self.assertIn("needs logits of every id", refused.stderr, words)
 
+    def test_a_trimmed_head_is_no_targets_whoever_is_asked(self):
+        folder = self.folder / "trimmed"
+        self.assertEqual(0, run("model", "init-random", str(folder), "--tokenizer", "demo").returncode)
+        trim_head(folder, [0, 2, *range(100, 1000)])
+        why = f"{folder}: has a head for 902 of 4096 ids (draft_ids.i32), which is enough for a draft; a target needs logits of every id"
+        as_target = ["--set", f"model.target={folder}", *self.quiet_port]
+        for words in (["model", "pair", "demo", str(folder)], ["config", "check", *as_target],
+                      *(["up", "--draft", draft, *as_target] for draft in ("demo", "self:int4", ""))):
+            refused = run(*words)
+            self.assertEqual(4, refused.returncode, words)
+            self.assertIn(f"error: {why}\n", refused.stderr, words)
+            self.assertNotIn("ok:", refused.stdout, words)
+        examined = run("doctor", "--json", *as_target)
+        self.assertEqual(6, examined.returncode, examined.stderr)
+        self.assertIn({"subject": "models", "level": "bad", "sentence": why}, json.loads(examined.stdout)["findings"])
+        of_one = self.folder / "two.toml"
+        of_one.write_text(f'[model.a]\ntarget = "demo"\n[model.b]\ntarget = "{folder}"\n')
+        refused = run("config", "check", "--config", str(of_one))
+        self.assertEqual(4, refused.returncode)
+        self.assertEqual(f"error: {why}\n  in: model.b.target\n", refused.stderr)
+
     def test_draft_distil_says_what_is_wrong_before_it_begins(self):
         out = str(self.folder / "out")
         for words, code, why in (
