@@ -24,27 +24,41 @@ TokenId id_at(std::string_view bytes, std::size_t i) {
   return static_cast<TokenId>(word);
 }
 
+std::size_t most_bytes(const ModelConfig& config) {
+  return kBytesPerId * static_cast<std::size_t>(config.vocab_size);
+}
+
+// Where it has no size, reading it says why.
+void check_size(const std::filesystem::path& file, const ModelConfig& config) {
+  std::error_code error;
+  const std::uintmax_t n_bytes = std::filesystem::file_size(file, error);
+  if (error) return;
+  if (n_bytes > 0 && n_bytes % kBytesPerId == 0 && n_bytes <= most_bytes(config)) return;
+  refuse(file, "has " + std::to_string(n_bytes) + " bytes; it must have " +
+                   std::to_string(kBytesPerId) + " for each row of lm_head.weight, at most " +
+                   std::to_string(most_bytes(config)) + " for the " +
+                   std::to_string(config.vocab_size) + " ids of the vocabulary");
+}
+
 }  // namespace
 
 std::vector<TokenId> read_head_ids(const std::filesystem::path& folder, const ModelConfig& config) {
   const auto file = folder / kHeadIdsFile;
   std::error_code error;
   if (!std::filesystem::exists(file, error)) return {};
-  const std::size_t most = kBytesPerId * static_cast<std::size_t>(config.vocab_size);
-  const std::string bytes = value_or_throw(read_text_file(file, most));
-  if (bytes.empty() || bytes.size() % kBytesPerId != 0)
-    refuse(file, "has " + std::to_string(bytes.size()) +
-                     " bytes; expected 4 for each row of lm_head.weight");
+  check_size(file, config);
+  const std::string bytes = value_or_throw(read_text_file(file, most_bytes(config)));
   std::vector<TokenId> ids(bytes.size() / kBytesPerId);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     ids[i] = id_at(bytes, i);
-    const auto name = [&] {
-      return "id " + std::to_string(ids[i]) + " of row " + std::to_string(i);
+    const auto refuse_row = [&](const std::string& why) {
+      refuse(file, "row " + std::to_string(i) + " has id " + std::to_string(ids[i]) + "; " + why);
     };
     if (ids[i] < 0 || ids[i] >= config.vocab_size)
-      refuse(file, name() + " is not below the vocabulary of " + std::to_string(config.vocab_size));
+      refuse_row("it must be 0 to " + std::to_string(config.vocab_size - 1) +
+                 ", the ids of the vocabulary");
     if (i > 0 && ids[i] <= ids[i - 1])
-      refuse(file, name() + " does not follow " + std::to_string(ids[i - 1]) + ": ids must ascend");
+      refuse_row("it must be above " + std::to_string(ids[i - 1]) + ", the id of the row before");
   }
   for (const TokenId end : config.eos_token_ids)
     if (!std::binary_search(ids.begin(), ids.end(), end))

@@ -18,8 +18,8 @@ struct ModelConfig;
 inline constexpr const char* kHeadIdsFile = "draft_ids.i32";
 
 // Little-endian int32 values, as many as lm_head.weight has rows; empty if there is no such file.
-// Ids ascend, are below config.vocab_size and have all of config.eos_token_ids among them. Throws
-// FatalError(kIo | kMalformed).
+// Ids ascend, are 0 or more and below config.vocab_size, and have all of config.eos_token_ids among
+// them. Throws FatalError(kIo | kMalformed).
 std::vector<TokenId> read_head_ids(const std::filesystem::path& folder, const ModelConfig& config);
 
 // FatalError(kUnsupportedModel) if the head is trimmed, for what needs logits of every id; `who` is

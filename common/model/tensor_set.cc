@@ -227,7 +227,8 @@ void check_trimmed_head(const ModelConfig& config,
   if (!shape.empty() && shape[0] != std::ssize(config.head_ids))
     throw FatalError(ErrorCode::kMalformed,
                      file + ": has " + std::to_string(config.head_ids.size()) + " ids, and " +
-                         name + " has " + std::to_string(shape[0]) + " rows");
+                         name + " has " + std::to_string(shape[0]) +
+                         " rows; each row must have one");
 }
 
 }  // namespace

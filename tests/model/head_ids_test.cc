@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <limits>
 
 #include "common/engine/draft_engine.h"
 #include "common/model/load_model.h"
@@ -97,17 +98,24 @@ TEST(HeadIds, BadMapsAreRefusedWithTheRowAndTheLimit) {
     ids[row] = id;
     return refusal(Trimmed(good, bytes_of(ids)));
   };
-  EXPECT_THAT(with(84, 256), HasSubstr("id 256 of row 84 is not below the vocabulary of 256"));
-  EXPECT_THAT(with(0, -1), HasSubstr("id -1 of row 0 is not below"));
-  EXPECT_THAT(with(3, 8), HasSubstr("id 8 of row 3 does not follow 8: ids must ascend"));
+  EXPECT_THAT(with(84, 256), HasSubstr("row 84 has id 256; it must be 0 to 255"));
+  EXPECT_THAT(with(0, -1), HasSubstr("row 0 has id -1; it must be 0 to 255"));
+  EXPECT_THAT(with(1, std::numeric_limits<TokenId>::min()),
+              HasSubstr("row 1 has id -2147483648; it must be 0 to 255"));
+  EXPECT_THAT(with(3, 8),
+              HasSubstr("row 3 has id 8; it must be above 8, the id of the row before"));
   EXPECT_THAT(with(0, 1), HasSubstr("no row for end token 2"));
-  EXPECT_THAT(refusal(Trimmed(good, bytes_of(good) + "x")), HasSubstr("has 341 bytes; expected 4"));
-  EXPECT_THAT(refusal(Trimmed(good, "")), HasSubstr("has 0 bytes"));
-  EXPECT_THAT(refusal(Trimmed(good, std::string(1025, '\0'))), HasSubstr("at most 1024 bytes"));
+  for (const auto& [bytes, size] :
+       {std::pair{bytes_of(good) + "x", "341"}, std::pair{std::string(), "0"},
+        std::pair{std::string(1028, '\0'), "1028"}})
+    EXPECT_THAT(refusal(Trimmed(good, bytes)),
+                HasSubstr(std::string("has ") + size +
+                          " bytes; it must have 4 for each row of lm_head.weight, at most 1024 for "
+                          "the 256 ids of the vocabulary"));
   Ids fewer = good;
   fewer.pop_back();
   EXPECT_THAT(refusal(Trimmed(good, bytes_of(fewer))),
-              HasSubstr("has 84 ids, and lm_head.weight has 85 rows"));
+              HasSubstr("has 84 ids, and lm_head.weight has 85 rows; each row must have one"));
 }
 
 TEST(HeadIds, ATiedFolderHasNoRowsToName) {
