@@ -220,7 +220,12 @@ void check_trimmed_head(const ModelConfig& config,
                         const std::filesystem::path& folder) {
   const std::string file = (folder / kHeadIdsFile).string();
   const std::string name(names::kHead);
-  if (config.tie_word_embeddings || !checkpoint.contains(name))
+  if (config.tie_word_embeddings)
+    throw FatalError(ErrorCode::kMalformed,
+                     file + ": names the rows of " + name +
+                         ", and config.json has tie_word_embeddings: true and the folder no head "
+                         "of its own");
+  if (!checkpoint.contains(name))
     throw FatalError(ErrorCode::kMalformed,
                      file + ": names the rows of " + name + ", and there is no such tensor");
   const std::vector<std::int64_t>& shape = checkpoint.at(name).info->shape;

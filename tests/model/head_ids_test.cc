@@ -6,8 +6,11 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <fstream>
 #include <limits>
 
+#include "common/base/file.h"
+#include "common/base/json.h"
 #include "common/engine/draft_engine.h"
 #include "common/model/load_model.h"
 #include "common/model/pair.h"
@@ -118,11 +121,26 @@ TEST(HeadIds, BadMapsAreRefusedWithTheRowAndTheLimit) {
               HasSubstr("has 84 ids, and lm_head.weight has 85 rows; each row must have one"));
 }
 
-TEST(HeadIds, ATiedFolderHasNoRowsToName) {
+void tie(const std::filesystem::path& folder) {
+  Json config = parse_json(value_or_throw(read_text_file(folder / "config.json", 1 << 20))).value();
+  config["tie_word_embeddings"] = true;
+  std::ofstream(folder / "config.json") << to_text(config);
+}
+
+TEST(HeadIds, AFolderWithoutAHeadOfItsOwnHasNoRowsToName) {
   const Trimmed folder(every_third());
   test::edit(folder.path() / "model.safetensors",
              [](test::Tensors& tensors) { tensors.erase("lm_head.weight"); });
-  EXPECT_THAT(refusal(folder), HasSubstr("names the rows of lm_head.weight"));
+  EXPECT_THAT(refusal(folder),
+              HasSubstr("names the rows of lm_head.weight, and there is no such tensor"));
+  tie(folder.path());
+  const auto no_head_of_its_own =
+      HasSubstr("config.json has tie_word_embeddings: true and the folder no head of its own");
+  EXPECT_THAT(refusal(folder), no_head_of_its_own);
+  test::edit(folder.path() / "model.safetensors", [](test::Tensors& tensors) {
+    tensors["lm_head.weight"] = tensors.at("model.embed_tokens.weight");
+  });
+  EXPECT_THAT(refusal(folder), no_head_of_its_own) << "a copy of the embedding";
 }
 
 TEST(HeadIds, RanksAndTargetsAreRefused) {
@@ -178,6 +196,19 @@ TEST(TrimmedHead, HasTheReferencesLogitsInItsRowsAndNoneElsewhere) {
     }
   }
   EXPECT_GT(n_compared, 0);
+}
+
+// As of a whole head, the one that is there counts, whatever config.json says.
+TEST(TrimmedHead, OfAFolderThatSaysItIsTiedIsLoadedAndInspectedAlike) {
+  const Trimmed own(every_third()), tied(every_third());
+  tie(tied.path());
+  const ModelInfo info = inspect_model(tied.path());
+  EXPECT_FALSE(info.config.tie_word_embeddings);
+  EXPECT_EQ(info.config.head_ids, every_third());
+  const auto backend = make_backend({.n_threads = 1});
+  const Ids prompt{1, 5, 7, 100};
+  EXPECT_EQ(test::Runner(*load_model(tied.path(), *backend), *backend).run(prompt, 64),
+            test::Runner(*load_model(own.path(), *backend), *backend).run(prompt, 64));
 }
 
 // What a draft with `folder` guesses after a prompt that has ids the head has not.
