@@ -52,6 +52,27 @@ std::vector<std::string> settings_of(const ScheduleConditions& conditions,
   return sets;
 }
 
+// A value of these would be ignored, or be of another schedule than the one expected.
+void refuse_what_is_measured(const LoadedConfig& given) {
+  const auto refuse = [&](const std::string& key, const std::string& instead) {
+    const auto origin = given.origin.find(key);
+    if (origin == given.origin.end() || origin->second == "default") return;
+    throw FatalError(ErrorCode::kConfig, key + " is given (" + origin->second +
+                                             "), and bench schedule decides it: " + instead);
+  };
+  refuse("draft.run_ahead",
+         "the draft runs ahead unless --synchronous or --same-cores says otherwise");
+  refuse("draft.branches", "--branches says how many, none with --synchronous or --same-cores");
+  refuse("speculation.proposer",
+         "requests name the draft alone, which runs ahead unless --synchronous says otherwise");
+}
+
+LoadedConfig loaded_or_throw(const ConfigSources& sources) {
+  LoadedConfig loaded = load_config(sources);
+  if (!loaded.errors.empty()) throw FatalError(ErrorCode::kConfig, loaded.errors.front());
+  return loaded;
+}
+
 ServiceSpec spec_of(const std::string& role,
                     std::vector<std::string> argv,
                     const std::vector<std::string>& shared) {
@@ -93,9 +114,9 @@ ScheduleSystem::ScheduleSystem(const ScheduleConditions& conditions, const Confi
   const std::string file =
       config.file.empty() ? (folder_.path() / "foretoken.toml").string() : config.file;
   if (config.file.empty()) std::ofstream(file) << "";
+  refuse_what_is_measured(loaded_or_throw({file, process_environment(), config.sets}));
   const auto settings = settings_of(conditions, folder_.path(), config);
-  const LoadedConfig loaded = load_config({file, process_environment(), settings});
-  if (!loaded.errors.empty()) throw FatalError(ErrorCode::kConfig, loaded.errors.front());
+  const LoadedConfig loaded = loaded_or_throw({file, process_environment(), settings});
   std::vector<std::string> shared{"--config", file};
   for (const std::string& setting : settings) shared.insert(shared.end(), {"--set", setting});
   const bool is_shared = conditions.cores == Cores::kShared;

@@ -6,6 +6,7 @@ usage: schedule_test.py FOLDER_WITH_PROGRAMS
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,21 @@ class Schedule(unittest.TestCase):
                             (("--sweep", "--plot", "x.pdf"), "x.pdf"),
                             (("--acceptance", "1.5"), "1.5"), (("--target-ms", "0"), "0.1")):
             self.assertIn(said, self.run_verb(*words, expect=2).stderr, words)
+
+    def test_what_it_decides_itself_cannot_be_set(self):
+        file = pathlib.Path(tempfile.mkdtemp(prefix="ftk-sched-toml-")) / "f.toml"
+        self.addCleanup(shutil.rmtree, file.parent)
+        file.write_text('[draft]\nrun_ahead = "off"\n')
+        for words, variables, said in (
+            (("--set", "draft.run_ahead=off"), {}, "draft.run_ahead is given (flag)"),
+            (("--config", str(file)), {}, f"draft.run_ahead is given ({file}:2)"),
+            ((), {"FORETOKEN_DRAFT_RUN_AHEAD": "on"}, "draft.run_ahead is given (environment)"),
+            (("--set", "draft.branches=2"), {}, "draft.branches is given (flag)"),
+            (("--set", "speculation.proposer=ngram"), {}, "speculation.proposer is given (flag)"),
+            (("--sweep", "--set", "speculation.proposer=draft"), {}, "speculation.proposer is given (flag)")):
+            refused = self.run_verb(*words, expect=2, **variables)
+            self.assertIn(f"error: {said}, and bench schedule decides it", refused.stderr, words)
+            self.assertIn("--synchronous", refused.stderr, words)
 
 
 if __name__ == "__main__":
