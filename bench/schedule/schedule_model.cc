@@ -15,7 +15,17 @@
 namespace foretoken::bench {
 namespace {
 
+constexpr int kAll = 1 << 28;   // guesses: more than any run uses
 constexpr double kTiny = 1e-9;  // of times that are sums of equal steps
+
+// The guesses of such a draft are there as soon as they are begun.
+bool is_free(const ScheduleSetting& setting) { return setting.cost <= kTiny; }
+
+// Steps of the draft that have ended; negative for a time before the first.
+int n_steps_in(double time, const ScheduleSetting& setting) {
+  if (is_free(setting)) return time >= -kTiny ? kAll : -1;
+  return static_cast<int>(std::clamp<double>(std::floor(time / setting.cost + kTiny), -kAll, kAll));
+}
 
 // One target and one draft that never stops, in simulated time.
 class ChainRun {
@@ -53,19 +63,20 @@ class ChainRun {
   void hear_of_it(double at) {
     const bool agrees = n_right_ >= n_used_;
     if (agrees && n_made_by(at) >= n_used_) return;
-    const double n_steps = std::ceil((at - begun_) / setting_.cost - kTiny);
-    begun_ = agrees ? at : begun_ + n_steps * setting_.cost;
+    begun_ = agrees ? at : end_of_step_at(at);
     n_used_ = 0;
     n_right_ = draw_right();
   }
 
-  int n_made_by(double at) const {
-    return static_cast<int>(std::floor((at - begun_) / setting_.cost + kTiny));
+  double end_of_step_at(double at) const {
+    if (is_free(setting_)) return at;
+    return begun_ + std::ceil((at - begun_) / setting_.cost - kTiny) * setting_.cost;
   }
+
+  int n_made_by(double at) const { return n_steps_in(at - begun_, setting_); }
 
   // Guesses of a new chain that are right before the first wrong one.
   int draw_right() {
-    constexpr int kAll = 1 << 28;
     if (setting_.acceptance >= 1) return kAll;
     if (setting_.acceptance <= 0) return 0;
     const double u = std::generate_canonical<double, 53>(random_);
@@ -123,8 +134,7 @@ class BranchesRun {
   void hit() {
     const double arrives = setting_.round_trip / 2;
     const double heard = now_ + arrives;
-    const auto n_made =
-        static_cast<int>(std::floor((now_ - arrives - known_) / setting_.cost + kTiny)) - 1;
+    const int n_made = n_steps_in(now_ - arrives - known_, setting_) - 1;
     n_guesses_ = std::clamp(n_made, 0, waits_.most_guesses);
     if (n_guesses_ < waits_.after_hit) {
       n_guesses_ = waits_.after_hit;
@@ -210,7 +220,6 @@ ScheduleValue synchronous_value(const ScheduleSetting& setting) {
 
 ScheduleValue chain_value(const ScheduleSetting& setting, int n_rounds) {
   ScheduleValue best;
-  if (setting.cost <= 0) return best;  // a draft that costs nothing has no steps to simulate
   for (int most = 1; most <= kMostGuesses; ++most)
     for (const int awaited : {0, 1, 2, 4, 7, 11}) {
       if (awaited > most) continue;
@@ -222,7 +231,6 @@ ScheduleValue chain_value(const ScheduleSetting& setting, int n_rounds) {
 
 ScheduleValue branches_value(const ScheduleSetting& setting, int n_texts, int n_rounds) {
   ScheduleValue best;
-  if (setting.cost <= 0) return best;
   for (int most = 1; most <= kMostGuesses; ++most)
     for (const int after_miss : {0, 1, 2, 3, 4, 6, 8, 12})
       for (const int after_hit : {0, 2, 4}) {
