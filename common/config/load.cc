@@ -170,30 +170,44 @@ std::optional<std::string> listen_problem(const std::string& text) {
          "65535, such as 127.0.0.1:8002, or \"\"";
 }
 
-std::optional<std::string> not_one_of(const std::string& value, const KeyLimit& limit) {
+std::string choices_of(const KeyLimit& limit) {
+  std::string list;
+  for (const auto choice : limit.choices) list += (list.empty() ? "" : ", ") + std::string(choice);
+  return list;
+}
+
+// `place`: where in a list it stands.
+std::optional<std::string> not_one_of(const std::string& value,
+                                      const KeyLimit& limit,
+                                      const std::string& place = "") {
   if (std::find(limit.choices.begin(), limit.choices.end(), value) != limit.choices.end())
     return std::nullopt;
-  std::string list;
-  std::vector<std::string> known;
-  for (const auto choice : limit.choices) {
-    list += (list.empty() ? "" : ", ") + std::string(choice);
-    known.emplace_back(choice);
-  }
+  const std::vector<std::string> known(limit.choices.begin(), limit.choices.end());
   const auto near = nearest(value, known);
-  return "\"" + value + "\"; it must be one of: " + list +
+  return "\"" + value + "\"" + place + "; it must be one of: " + choices_of(limit) +
          (near ? " (did you mean \"" + *near + "\"?)" : "");
 }
 
 // A list of one is that word; the first that is wrong is named.
 std::optional<std::string> not_proposers(const std::vector<std::string>& words,
                                          const KeyLimit& limit) {
-  if (words.empty()) return "is an empty list; \"none\" is plain decoding";
+  if (words.empty())
+    return "is an empty list; it must have one or more of: " + choices_of(limit) +
+           " (\"none\" alone is plain decoding)";
+  const auto number = [&](auto word) { return std::to_string(word - words.begin() + 1); };
   for (auto word = words.begin(); word != words.end(); ++word) {
-    if (const auto wrong = not_one_of(*word, limit))
-      return (words.size() == 1 ? "is " : "has ") + *wrong;
-    if (std::find(words.begin(), word, *word) != word) return "has \"" + *word + "\" twice";
-    if (*word == name_of(ProposerKind::kNone) && words.size() > 1)
-      return "has \"" + *word + "\" beside others; it stands alone";
+    if (words.size() == 1) {
+      const auto wrong = not_one_of(*word, limit);
+      return wrong ? "is " + *wrong : std::optional<std::string>();
+    }
+    if (const auto wrong = not_one_of(*word, limit, " as element " + number(word)))
+      return "has " + *wrong;
+    if (const auto first = std::find(words.begin(), word, *word); first != word)
+      return "has \"" + *word + "\" twice, as elements " + number(first) + " and " + number(word) +
+             "; each may be named once";
+    if (*word == name_of(ProposerKind::kNone))
+      return "has \"" + *word + "\" as element " + number(word) +
+             " beside others; it must stand alone";
   }
   return std::nullopt;
 }
@@ -338,7 +352,11 @@ class Applier {
       }
     }
     if (!typed) {
-      out_.errors.push_back(start + "must be " + type_words<T>());
+      constexpr bool is_one = std::same_as<T, std::string>;
+      out_.errors.push_back(start + "must be " + type_words<T>() +
+                            (limit.choices.empty() ? ""
+                             : is_one              ? ", one of: " + choices_of(limit)
+                                                   : ", each one of: " + choices_of(limit)));
     } else if (auto wrong = problem(*typed, limit)) {
       out_.errors.push_back(start + *wrong);
     } else {

@@ -35,6 +35,19 @@ std::optional<SettingValue> plain(const toml::value& value) {
   return SettingValue(std::move(list));
 }
 
+// What is wrong with a value that is no plain one.
+std::string not_plain(const toml::value& value) {
+  const std::string must_be = "must be a boolean, a number, a string or a list of strings";
+  if (!value.is_array()) return must_be;
+  const auto& elements = value.as_array();
+  const auto first = std::find_if_not(elements.begin(), elements.end(),
+                                      [](const toml::value& each) { return each.is_string(); });
+  std::ostringstream type;
+  type << first->type();
+  return must_be + ", and its element " + std::to_string(first - elements.begin() + 1) +
+         " is of type " + type.str();
+}
+
 // toml11 draws the place over several lines; its first holds the sentence, the one with "-->" the
 // file.
 std::string syntax_error(const std::string& file, const std::string& what) {
@@ -68,8 +81,7 @@ void read_table(const std::string& file,
     } else if (auto setting = plain(value)) {
       out.settings.push_back({section, model, key, std::move(*setting), at(file, value)});
     } else {
-      out.errors.push_back(at(file, value) + ": " + name + key +
-                           " must be a boolean, a number, a string or a list of strings");
+      out.errors.push_back(at(file, value) + ": " + name + key + " " + not_plain(value));
     }
   }
 }

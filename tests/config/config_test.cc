@@ -147,20 +147,35 @@ TEST_F(ConfigTest, TakesOneProposerOrAList) {
 TEST_F(ConfigTest, SaysWhatIsWrongWithAListOfProposers) {
   for (const auto& [value, says] :
        {std::pair{"[\"draft\", \"ngrams\"]",
-                  "has \"ngrams\"; it must be one of: draft, ngram, memory, none (did you mean "
-                  "\"ngram\"?)"},
+                  "has \"ngrams\" as element 2; it must be one of: draft, ngram, memory, none (did "
+                  "you mean \"ngram\"?)"},
         std::pair{"\"default\"", "is \"default\"; it must be one of: draft, ngram, memory, none"},
         std::pair{"[\"prediction\"]", "is \"prediction\"; it must be one of: draft"},
-        std::pair{"[]", "is an empty list; \"none\" is plain decoding"},
-        std::pair{"[\"draft\", \"ngram\", \"draft\"]", "has \"draft\" twice"},
-        std::pair{"[\"ngram\", \"none\"]", "has \"none\" beside others; it stands alone"},
-        std::pair{"[\"none\", \"ngram\"]", "has \"none\" beside others; it stands alone"},
-        std::pair{"7", "must be a string or a list of strings"}})
+        std::pair{"[]",
+                  "is an empty list; it must have one or more of: draft, ngram, memory, none "
+                  "(\"none\" alone is plain decoding)"},
+        std::pair{"[\"draft\", \"ngram\", \"draft\"]",
+                  "has \"draft\" twice, as elements 1 and 3; each may be named once"},
+        std::pair{"[\"ngram\", \"none\"]",
+                  "has \"none\" as element 2 beside others; it must stand alone"},
+        std::pair{"[\"none\", \"ngram\"]",
+                  "has \"none\" as element 1 beside others; it must stand alone"},
+        std::pair{"7",
+                  "must be a string or a list of strings, each one of: draft, ngram, memory, none"},
+        std::pair{
+            "[\"draft\", 7]",
+            "must be a boolean, a number, a string or a list of strings, and its element 2 is "
+            "of type integer"},
+        std::pair{
+            "[[\"draft\"]]",
+            "must be a boolean, a number, a string or a list of strings, and its element 1 is "
+            "of type array"}})
     EXPECT_THAT(load(std::string("[speculation]\nproposer = ") + value + "\n").errors,
                 ElementsAre(HasSubstr(std::string("f.toml:2: speculation.proposer ") + says)))
         << value;
   EXPECT_THAT(load("", {}, {"speculation.proposer=draft,"}).errors,
-              ElementsAre(HasSubstr("--set speculation.proposer: speculation.proposer has \"\"")));
+              ElementsAre(HasSubstr("--set speculation.proposer: speculation.proposer has \"\" as "
+                                    "element 2; it must be one of: draft")));
   EXPECT_THAT(load("", {}, {"speculation.proposer="}).errors,
               ElementsAre(HasSubstr("speculation.proposer is an empty list")));
 }
