@@ -105,6 +105,13 @@ void check_memories(const LoadedConfig& loaded, std::vector<std::string>& errors
   }
 }
 
+// "draft, ngram"
+std::string words_of(ProposerSet proposers) {
+  std::string words;
+  for (const std::string& name : list_of(proposers)) words += (words.empty() ? "" : ", ") + name;
+  return words;
+}
+
 void check_metrics_address(const Config& config, std::vector<std::string>& errors) {
   const auto address = host_and_port_in(config.metrics.listen);
   if (address && address->port == config.edge.port && address->host == config.edge.host)
@@ -128,6 +135,18 @@ void check_together(const LoadedConfig& loaded, std::vector<std::string>& errors
   check_hosts(loaded.config.edge.allowed_hosts, errors);
   check_bodies(loaded.config.edge, errors);
   check_metrics_address(loaded.config, errors);
+}
+
+std::vector<std::string> doubts_about(const LoadedConfig& loaded) {
+  std::vector<std::string> doubts;
+  for (const ModelInstances& model : models_of(loaded)) {
+    const ProposerSet proposers = model.config.speculation.proposer;
+    if (!model.config.memory.start || proposers.contains(ProposerKind::kMemory)) continue;
+    doubts.push_back((model.name.empty() ? "" : "model " + model.name + ": ") +
+                     "memory.start is true, and speculation.proposer has no memory, but " +
+                     words_of(proposers) + ": only requests that name memory themselves use it");
+  }
+  return doubts;
 }
 
 }  // namespace foretoken

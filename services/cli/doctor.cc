@@ -18,6 +18,7 @@
 #include "common/base/fd.h"
 #include "common/base/host_and_port.h"
 #include "common/base/json.h"
+#include "common/config/check.h"
 #include "common/config/models.h"
 #include "common/config/resolve.h"
 #include "common/messages/types.h"
@@ -282,6 +283,8 @@ int run_doctor(const CliOptions& options) {
                                    devices_finding(*loaded),
                                    environment_finding()};
   if (auto texts = texts_finding(*loaded)) findings.push_back(std::move(*texts));
+  for (std::string& doubt : doubts_about(*loaded))
+    findings.push_back({Finding::Level::kWarn, "settings", std::move(doubt)});
   bool fit = true;
   OrderedJson document = {{"schema", "foretoken.doctor/1"}, {"findings", OrderedJson::array()}};
   for (const auto& finding : findings) {

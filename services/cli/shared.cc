@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "common/base/json.h"
+#include "common/config/check.h"
 #include "common/config/describe.h"
 #include "services/cli/verbs.h"
 #include "services/cli/voice.h"
@@ -62,6 +63,11 @@ std::optional<LoadedConfig> load_configuration(const ConfigOptions& options) {
   }
   if (is_verbose()) say_configuration(loaded);
   return loaded;
+}
+
+void say_doubts(const LoadedConfig& loaded) {
+  for (const std::string& sentence : doubts_about(loaded))
+    std::cerr << "warning: " << sentence << "\n";
 }
 
 int exit_code_of(ErrorCode code) {

@@ -61,6 +61,9 @@ std::optional<LoadedConfig> load_configuration(const ConfigOptions& options);
 // The tokenizer of a folder, or of the only configured model where it is empty. Throws FatalError.
 std::unique_ptr<Tokenizer> tokenizer_of(std::string folder, const ConfigOptions& config);
 
+// On stderr: what is allowed and hardly does what was meant.
+void say_doubts(const LoadedConfig& loaded);
+
 // Every value in force, as a configuration file would hold it.
 std::string config_without_origins(const LoadedConfig& loaded);
 

@@ -701,6 +701,22 @@ class Verbs(unittest.TestCase):
             self.assertEqual(level, found[subject][0], settings)
             self.assertIn(sentence, found[subject][1])
 
+    def test_a_memory_that_requests_do_not_use_is_warned_of(self):
+        why = "memory.start is true, and speculation.proposer has no memory, but draft, ngram"
+        settings = ["memory.start=true", "speculation.proposer=draft,ngram"]
+        sets = [word for setting in settings for word in ("--set", setting)]
+        checked = run("config", "check", *sets)
+        self.assertEqual(0, checked.returncode, checked.stderr)
+        self.assertIn(f"warning: {why}", checked.stderr)
+        self.assertEqual("", run("config", "check", "--set", "memory.start=true").stderr)
+        found, _ = self.findings("edge.port=0", *settings)
+        self.assertEqual("warning", found["settings"][0])
+        self.assertIn(why, found["settings"][1])
+        self.assertNotIn("settings", self.findings("edge.port=0", "memory.start=true")[0])
+        begun = run("up", "--memory", "--proposer", "draft,ngram", "--target", str(self.folder / "none"), *self.quiet_port)
+        self.assertEqual(4, begun.returncode, begun.stderr)
+        self.assertIn(f"warning: {why}", begun.stderr)
+
     def test_doctor_refuses_keys_that_the_edge_would_refuse(self):
         keys = self.folder / "keys"
         keys.write_text("me " + hashlib.sha256(b"secret").hexdigest() + "\n")

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "common/config/check.h"
 #include "common/config/describe.h"
 #include "common/config/load.h"
 #include "common/config/models.h"
@@ -23,6 +24,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 class ConfigTest : public ::testing::Test {
  public:
@@ -560,6 +562,26 @@ TEST_F(ModelsTest, HaveNoMemoryOfTextsWithoutAnEndpointNameAndFolder) {
   EXPECT_THAT(errors({"model.chat-memory.target=/z"}),
               ElementsAre(HasSubstr("[model.chat-memory] has the name of the memory of "
                                     "[model.chat]")));
+}
+
+TEST_F(ModelsTest, WithAMemoryOfTextsThatRequestsDoNotUseAreDoubted) {
+  const auto doubts = [&](const std::string& text, std::vector<std::string> settings) {
+    settings.push_back("memory.start=true");
+    const auto loaded = load(text, {}, settings);
+    EXPECT_THAT(loaded.errors, IsEmpty());
+    return doubts_about(loaded);
+  };
+  EXPECT_THAT(doubts("", {}), IsEmpty());
+  EXPECT_THAT(doubts("", {"speculation.proposer=memory"}), IsEmpty());
+  EXPECT_THAT(doubts("", {"speculation.proposer=none"}),
+              ElementsAre(HasSubstr("has no memory, but none")));
+  EXPECT_THAT(
+      doubts("", {"speculation.proposer=draft,ngram"}),
+      ElementsAre(StartsWith("memory.start is true, and speculation.proposer has no memory, "
+                             "but draft, ngram: only requests")));
+  EXPECT_THAT(doubts(kTwo, {"speculation.code.proposer=ngram"}),
+              ElementsAre(StartsWith("model code: memory.start is true")));
+  EXPECT_THAT(doubts_about(load("[speculation]\nproposer = \"ngram\"\n")), IsEmpty());
 }
 
 // What --print-config prints is a configuration with the same values.
