@@ -32,6 +32,7 @@
 #include "common/spec/draft_budget.h"
 #include "common/spec/draft_length.h"
 #include "common/spec/drafting_gate.h"
+#include "common/spec/lookup_gains.h"
 #include "common/spec/prefill_cost.h"
 #include "common/spec/proposal_store.h"
 #include "common/spec/proposer.h"
@@ -190,8 +191,9 @@ class TargetEngine {
 
   // target_lookups.cc: when a memory of texts is asked and waited for.
   double least_lookup_gain() const;
-  bool may_look_up(const Sequence& sequence, std::uint32_t budget) const;
+  LookupGate::AtHand at_hand_of(const Sequence& sequence, std::uint32_t budget) const;
   void look_up(Sequence& sequence);
+  void note_last_lookup(const Sequence& sequence);
   void note_lookups(Sequence& sequence, std::uint32_t n_accepted);
   bool is_lookup_owed(const Sequence& sequence, TimePoint now) const;
   Duration lookup_wait(TimePoint now);
@@ -213,7 +215,7 @@ class TargetEngine {
   std::uint32_t n_to_make_ = 0;  // of the draft that has most to make for what was asked last
   ProposalWait wait_;
   LookupWait lookup_wait_;
-  double lookup_gain_ = 1;  // tokens that an ask of a memory brings, of all sequences
+  LookupGains lookup_gains_;
   DraftingGate gate_;
   PrefillCost prefill_;
   bool draining_ = false;

@@ -8,7 +8,6 @@ namespace {
 
 // Of target and memory together, where they share cores: a message each way, and the look-up.
 constexpr Duration kLookupCost = std::chrono::microseconds(100);
-constexpr double kMeanOf = 32;  // asks
 
 }  // namespace
 
@@ -18,21 +17,31 @@ double TargetEngine::least_lookup_gain() const {
   return pass > 0 ? in_seconds(kLookupCost) / pass : 0;
 }
 
-// Nothing is asked where what is at hand, of whichever source, is as good as sure.
-bool TargetEngine::may_look_up(const Sequence& sequence, std::uint32_t budget) const {
-  if (sequence.length == LengthMode::kFixed) return true;
-  if (!sequence.lookups.is_due(least_lookup_gain())) return false;
-  return !length_.is_plenty(best_path(sequence, budget), budget, sequence.odds.factor());
+// What is as good as sure may still be wrong, and a memory may know it: the gate counts what asks
+// bring there too.
+LookupGate::AtHand TargetEngine::at_hand_of(const Sequence& sequence, std::uint32_t budget) const {
+  const std::vector<PathToken>& path = best_path(sequence, budget);
+  return length_.is_plenty(path, budget, sequence.odds.factor()) ? LookupGate::AtHand::kPlenty
+                                                                 : LookupGate::AtHand::kLittle;
 }
 
 // Of two rounds: tokens cost a memory nothing, and those of the second are at hand if its next
 // answer is late.
 void TargetEngine::look_up(Sequence& sequence) {
   const std::uint32_t budget = most_asked(sequence);
-  if (budget == 0 || !may_look_up(sequence, budget)) return;
+  if (budget == 0) return;
+  const LookupGate::AtHand at_hand = at_hand_of(sequence, budget);
+  const bool is_always_asked = sequence.length == LengthMode::kFixed;
+  if (!is_always_asked && !sequence.lookups.is_due(least_lookup_gain(), at_hand)) return;
   const std::uint32_t n_of_use = std::max(budget, sequence.finish.n_remaining() - 1);
   add_ask(ProposerKind::kMemory, sequence, std::min({2 * budget, n_of_use, kMaxDraftTokens}));
-  lookup_gain_ += (sequence.lookups.asked() - lookup_gain_) / kMeanOf;
+  note_last_lookup(sequence);
+  sequence.lookups.ask(at_hand);
+}
+
+void TargetEngine::note_last_lookup(const Sequence& sequence) {
+  if (const auto n_brought = sequence.lookups.n_brought())
+    lookup_gains_.observe(sequence.tenant_salt, *n_brought);
 }
 
 void TargetEngine::note_lookups(Sequence& sequence, std::uint32_t n_accepted) {

@@ -84,7 +84,7 @@ void TargetEngine::open_proposers(Sequence& sequence) {
   const std::vector<TokenId> prediction = std::move(sequence.prediction);
   sequence.prediction.clear();
   if (sequence.proposal_cap() == 0) return;
-  sequence.lookups = LookupGate(lookup_gain_);
+  sequence.lookups = LookupGate(lookup_gains_.of(sequence.tenant_salt));
   const Opening opening{
       .seq = sequence.id,
       .text = sequence.text(),
@@ -128,6 +128,7 @@ SequenceStats TargetEngine::release(Sequence& sequence) {
   std::erase(sequence.is_running ? running_ : waiting_, &sequence);
   if (running_.empty()) is_next_at_once_ = false;
   store_.close(seq);
+  note_last_lookup(sequence);
   sequence.proposers.for_each([&](ProposerKind kind) {
     if (Proposer* proposer = proposer_of(kind)) proposer->close(seq);
   });

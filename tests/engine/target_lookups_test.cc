@@ -68,8 +68,8 @@ class TargetLookupsTest : public ::testing::Test {
   }
   // A sequence of which each source knows the text, or nothing that is right.
   void open(bool memory_knows, bool ngram_knows) {
-    OpenRequest r{.seq = SeqId{++n_opened_}, .prompt = {1, 2, 3}};
-    r.params = {.temperature = 0, .max_tokens = 200, .ignore_eos = true};
+    OpenRequest r{.seq = SeqId{++n_opened_}, .prompt = {1, 2, 3}, .tenant_salt = tenant_};
+    r.params = {.temperature = 0, .max_tokens = n_tokens_, .ignore_eos = true};
     r.draft_len = 4;
     r.proposers = {ProposerKind::kMemory, ProposerKind::kNgram};
     std::vector<TokenId> text = r.prompt;
@@ -79,6 +79,8 @@ class TargetLookupsTest : public ::testing::Test {
     for (TokenId& token : wrong) token = (token + 1) % 40;
     memory_.script = memory_knows ? text : wrong;
     ngram_.script = ngram_knows ? text : std::vector<TokenId>{};
+    for (std::size_t i = ngram_errs_every_; i < ngram_.script.size(); i += ngram_errs_every_)
+      ngram_.script[i] = wrong[i];
     ASSERT_TRUE(engine_->open(r, now_).ok());
   }
   void step() {
@@ -102,6 +104,9 @@ class TargetLookupsTest : public ::testing::Test {
   std::unique_ptr<TargetEngine> engine_;
   TimePoint now_{std::chrono::hours(1)};
   std::uint64_t n_opened_ = 0;
+  std::uint64_t tenant_ = 0;
+  std::uint32_t n_tokens_ = 200;
+  std::size_t ngram_errs_every_ = kMaxLen;
   int n_passes_ = 0;
 };
 
@@ -121,6 +126,34 @@ TEST_F(TargetLookupsTest, AsksSeldomWhereGuessesDoNotStandAndAgainWhereTheyDo) {
 TEST_F(TargetLookupsTest, AsksForNothingThatIsAtHandAlready) {
   asks_of_one(true, true);
   EXPECT_LT(asks_of_one(true, true), 0.2);
+}
+
+// As good as sure is not sure.
+TEST_F(TargetLookupsTest, AsksBesidePlentyThatIsAtHandWhereThatBringsMore) {
+  ngram_errs_every_ = 23;
+  n_tokens_ = 400;
+  for (int i = 0; i < 4; ++i) asks_of_one(true, true);
+  EXPECT_GT(asks_of_one(true, true), 0.5);
+  const int n_together = n_passes_;
+  asks_of_one(false, true);
+  EXPECT_LT(n_together, n_passes_);
+}
+
+TEST_F(TargetLookupsTest, BeginsWithWhatAsksBroughtToTheSameTenant) {
+  asks_of_one(true, false);
+  tenant_ = 7;
+  for (int i = 0; i < 4; ++i) asks_of_one(false, false);
+  EXPECT_LT(asks_of_one(false, false), 0.1);
+  tenant_ = 0;
+  EXPECT_GT(asks_of_one(true, false), 0.95);
+}
+
+// Or a tenant of short answers, once not asked for, would never be again.
+TEST_F(TargetLookupsTest, LearnsFromTheLastAskOfAnAnswer) {
+  for (int i = 0; i < 5; ++i) asks_of_one(false, false);
+  n_tokens_ = 20;  // one ask, after 16 of them
+  for (int i = 0; i < 3; ++i) asks_of_one(true, false);
+  EXPECT_GT(asks_of_one(true, false), 0.6);
 }
 
 TEST_F(TargetLookupsTest, WaitsForAnswersWhereTheyHaveBroughtTokens) {
