@@ -90,5 +90,37 @@ TEST(PathCache, HasNothingNewToSayOfOtherSequencesOrRepetitions) {
   EXPECT_EQ(world.store.state(kCachedSeq), state);
 }
 
+// Two stores that cannot be told apart by their state, though they say different things: a path
+// that is worked out anew would be another one.
+TEST(PathCache, WorksOutAPathOnlyAfterAChange) {
+  CachedPath one, other;
+  const auto say = [](CachedPath& world, TokenId token) {
+    const Proposal proposal{.base = world.text.size(),
+                            .prefix = world.text.prefix(),
+                            .tokens = {token, token},
+                            .parents = {},
+                            .confidences = {200, 200},
+                            .source = ProposerKind::kDraft};
+    ASSERT_EQ(world.store.insert(kCachedSeq, proposal), Insertion::kInserted);
+  };
+  say(one, 0);
+  say(other, 2);
+  ASSERT_EQ(one.store.state(kCachedSeq), other.store.state(kCachedSeq));
+  PathCache cache;
+  PathQuery query{.seq = kCachedSeq, .n = 8};
+  const auto said_by = [&](CachedPath& world) {
+    return cache.best(query, world.store, world.calibration).front().token;
+  };
+  EXPECT_EQ(said_by(one), 0);
+  EXPECT_EQ(said_by(other), 0) << "it is kept";
+  query.n = 1;
+  EXPECT_EQ(said_by(other), 2) << "another length is another question";
+  query.n = 8;
+  EXPECT_EQ(said_by(one), 0);
+  one.text.append(0);
+  say(one, 1);
+  EXPECT_EQ(said_by(one), 1) << "and forgotten after a change";
+}
+
 }  // namespace
 }  // namespace foretoken
