@@ -7,7 +7,8 @@ namespace {
 
 constexpr std::uint32_t kMostQuoted = 16;
 constexpr int kMostCallsLate = 6;
-constexpr int kMistakeEvery = 8;  // tokens, of an oracle
+constexpr Duration kPerCall = std::chrono::microseconds(100);  // as it tells the engine
+constexpr int kMistakeEvery = 8;                               // tokens, of an oracle
 
 }  // namespace
 
@@ -37,7 +38,7 @@ void MisbehavingSource::collect(TimePoint now, ProposalStore& into) {
       continue;
     }
     const auto heard = heard_.find(saying.seq);
-    if (heard != heard_.end()) heard->second.is_owed = false;
+    if (heard != heard_.end() && !saying.is_partial) heard->second.is_owed = false;
     into.insert(saying.seq, saying.proposal);
     n_said_ += saying.proposal.tokens.size();
   }
@@ -52,6 +53,7 @@ void MisbehavingSource::quote(SeqId seq, const Heard& heard) {
     saying.tokens.push_back(lies ? (token.token + 1 + draw(n_ids_ - 1)) % n_ids_ : token.token);
     saying.confidences.push_back(lies ? 255 : token.confidence);
   }
+  if (behaviour_ == Behaviour::kStreaming) return stream(seq, saying);
   say_later(seq, saying, behaviour_ == Behaviour::kLate ? 1 + draw(kMostCallsLate) : 1);
   if (behaviour_ != Behaviour::kDuplicated) return;
   say_later(seq, saying, 1);
@@ -60,6 +62,17 @@ void MisbehavingSource::quote(SeqId seq, const Heard& heard) {
 
 void MisbehavingSource::say_later(SeqId seq, const Proposal& proposal, int calls) {
   under_way_.push_back({seq, proposal, calls});
+}
+
+void MisbehavingSource::stream(SeqId seq, const Proposal& answer) {
+  Proposal part = answer;
+  for (std::size_t n = 1; n <= answer.tokens.size(); ++n) {
+    part.tokens.assign(answer.tokens.begin(),
+                       answer.tokens.begin() + static_cast<std::ptrdiff_t>(n));
+    part.confidences.assign(answer.confidences.begin(),
+                            answer.confidences.begin() + static_cast<std::ptrdiff_t>(n));
+    under_way_.push_back({seq, part, static_cast<int>(n), n < answer.tokens.size()});
+  }
 }
 
 void MisbehavingSource::close(SeqId seq) {
@@ -72,7 +85,9 @@ DraftOutlook MisbehavingSource::outlook(SeqId seq, TimePoint) const {
   if (heard == heard_.end()) return {};
   return {.readiness = DraftReadiness::kReady,
           .is_under_way = heard->second.is_owed,
-          .arrives_in = std::chrono::microseconds(100)};
+          .arrives_in = kPerCall,
+          .per_token = behaviour_ == Behaviour::kStreaming ? kPerCall : Duration{},
+          .next_in = kPerCall};
 }
 
 void Oracle::ask(std::span<const Ask> asks) {

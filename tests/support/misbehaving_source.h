@@ -22,9 +22,10 @@ enum class Behaviour : std::uint8_t {
   kLying,       // other tokens in every place, and sure of them
   kLate,        // a few steps behind, and in another order
   kDuplicated,  // everything twice, and once more when it is stale
+  kStreaming,   // each answer in parts: one token more with every collect()
 };
-inline constexpr std::array<std::string_view, 5> kBehaviourNames{"honest", "mute", "lying", "late",
-                                                                 "duplicated"};
+inline constexpr std::array<std::string_view, 6> kBehaviourNames{
+    "honest", "mute", "lying", "late", "duplicated", "streaming"};
 
 class MisbehavingSource final : public Proposer, public DraftWatch {
  public:
@@ -46,7 +47,8 @@ class MisbehavingSource final : public Proposer, public DraftWatch {
   struct Saying {
     SeqId seq{};
     Proposal proposal;
-    int calls_left = 0;  // of collect()
+    int calls_left = 0;       // of collect()
+    bool is_partial = false;  // the rest of the answer is owed still
   };
   struct Heard {
     const CommittedTokens* text = nullptr;
@@ -55,6 +57,7 @@ class MisbehavingSource final : public Proposer, public DraftWatch {
   int draw(int n) { return static_cast<int>(rng_() % static_cast<std::uint64_t>(n)); }
   void quote(SeqId seq, const Heard& heard);
   void say_later(SeqId seq, const Proposal& proposal, int calls);
+  void stream(SeqId seq, const Proposal& answer);
 
   Proposer& honest_;
   Behaviour behaviour_;
