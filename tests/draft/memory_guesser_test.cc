@@ -73,6 +73,16 @@ class MemoryGuesserTest : public testing::Test {
     EXPECT_EQ(records.size(), 1u);
     return records.empty() ? Tokens{} : records[0].tokens;
   }
+  static Tokens long_prompt() {
+    Tokens prompt(20'000);
+    for (std::size_t i = 0; i < prompt.size(); ++i)
+      prompt[i] = static_cast<TokenId>((i * i + i / 7) % kIds);
+    return prompt;
+  }
+  static void expect_found_to_the_end(MemoryGuesser& memory, const Tokens& text) {
+    const Tokens query(text.end() - 40, text.end() - 20);
+    EXPECT_EQ(guesses_after(memory, query, 0), Tokens(text.end() - 20, text.end() - 16));
+  }
 
   static constexpr TargetKey kTarget{WorkerId{1}, Incarnation{1}};
   static constexpr TimePoint kNow = TimePoint{} + seconds(100);
@@ -225,9 +235,7 @@ TEST_F(MemoryGuesserTest, FreesTheSequencesOfSilentTargetsOnly) {
 
 TEST_F(MemoryGuesserTest, TakesAClosedSequenceInByParts) {
   MemoryGuesser memory(options());
-  Tokens prompt(20'000);
-  for (std::size_t i = 0; i < prompt.size(); ++i)
-    prompt[i] = static_cast<TokenId>((i * i + i / 7) % kIds);
+  const Tokens prompt = long_prompt();
   memory.attach(kTarget, attach(1, prompt), kNow);
   memory.detach(kTarget, {.seq = SeqId{1}, .lease = Lease{1}});
   EXPECT_EQ(memory.snapshot().n_attached, 0u);
@@ -237,8 +245,7 @@ TEST_F(MemoryGuesserTest, TakesAClosedSequenceInByParts) {
   }
   memory.step(kNow);
   EXPECT_FALSE(memory.has_work());
-  const Tokens query(prompt.end() - 40, prompt.end() - 20);
-  EXPECT_EQ(guesses_after(memory, query, 0), Tokens(prompt.end() - 20, prompt.end() - 16));
+  expect_found_to_the_end(memory, prompt);
 }
 
 TEST_F(MemoryGuesserTest, IsBusyWhileTooManyClosedTextsWait) {
@@ -256,15 +263,12 @@ TEST_F(MemoryGuesserTest, IsBusyWhileTooManyClosedTextsWait) {
 
 TEST_F(MemoryGuesserTest, TakesALongPromptInByParts) {
   MemoryGuesser memory(options());
-  Tokens prompt(20'000);
-  for (std::size_t i = 0; i < prompt.size(); ++i)
-    prompt[i] = static_cast<TokenId>((i * i + i / 7) % kIds);
+  const Tokens prompt = long_prompt();
   memory.attach(kTarget, attach(1, prompt), kNow);
   EXPECT_EQ(memory.step(kNow).proposals.size(), 1u) << "the answer waits for no prompt";
   EXPECT_TRUE(memory.has_work());
   answers(memory);
-  const Tokens query(prompt.end() - 40, prompt.end() - 20);
-  EXPECT_EQ(guesses_after(memory, query, 0), Tokens(prompt.end() - 20, prompt.end() - 16));
+  expect_found_to_the_end(memory, prompt);
 }
 
 TEST_F(MemoryGuesserTest, AnswersFromItsLogAfterAStart) {

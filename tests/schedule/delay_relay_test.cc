@@ -1,7 +1,6 @@
 // The relay between two ends of a connection: bytes, order, delay and ends.
 #include "bench/schedule/delay_relay.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -12,6 +11,7 @@
 #include <string>
 
 #include "common/base/result.h"
+#include "tests/support/dial.h"
 #include "tests/support/temp_folder.h"
 
 namespace foretoken::bench {
@@ -40,16 +40,14 @@ class Listener {
   Fd socket_;
 };
 
-Fd connect_to(const std::string& endpoint) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port =
-      htons(static_cast<std::uint16_t>(std::stoul(endpoint.substr(endpoint.rfind(':') + 1))));
-  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  return socket;
-}
+// Both ends of a connection through a relay.
+struct Relayed {
+  explicit Relayed(Duration one_way) : relay(listener.endpoint(), one_way) {}
+  Listener listener;
+  DelayRelay relay;
+  Fd near = test::dial_tcp(relay.endpoint());
+  Fd far = listener.accept();
+};
 
 // Reads until so many bytes are there or the other end is closed.
 std::string read_from(const Fd& socket, std::size_t n_bytes) {
@@ -71,43 +69,34 @@ void write_to(const Fd& socket, const std::string& bytes) {
 }
 
 TEST(DelayRelay, HandsBytesOnBothWaysEachAfterItsDelay) {
-  const Listener listener;
-  const DelayRelay relay(listener.endpoint(), 20ms);
-  const Fd near = connect_to(relay.endpoint());
-  const Fd far = listener.accept();
+  const Relayed ends(20ms);
   const TimePoint sent = steady_now();
-  write_to(near, "there");
-  EXPECT_EQ(read_from(far, 5), "there");
+  write_to(ends.near, "there");
+  EXPECT_EQ(read_from(ends.far, 5), "there");
   EXPECT_GE(steady_now() - sent, 20ms);
-  write_to(far, "back");
-  EXPECT_EQ(read_from(near, 4), "back");
+  write_to(ends.far, "back");
+  EXPECT_EQ(read_from(ends.near, 4), "back");
   EXPECT_GE(steady_now() - sent, 40ms);
 }
 
 // A delay is no limit of bandwidth: what is sent later travels beside what was sent before.
 TEST(DelayRelay, KeepsManyBytesInOrderWhateverTheyAre) {
-  const Listener listener;
-  const DelayRelay relay(listener.endpoint(), 1ms);
-  const Fd near = connect_to(relay.endpoint());
-  const Fd far = listener.accept();
+  const Relayed ends(1ms);
   std::mt19937_64 random(3);
   std::string bytes(std::size_t{12} << 20, '\0');  // more than the relay keeps
   for (char& byte : bytes) byte = static_cast<char>(random());
-  std::thread writer([&] { write_to(near, bytes); });
-  EXPECT_TRUE(read_from(far, bytes.size()) == bytes);
+  std::thread writer([&] { write_to(ends.near, bytes); });
+  EXPECT_TRUE(read_from(ends.far, bytes.size()) == bytes);
   writer.join();
 }
 
 TEST(DelayRelay, PassesAnEndOnAfterTheBytesBeforeIt) {
-  const Listener listener;
-  const DelayRelay relay(listener.endpoint(), 5ms);
-  Fd near = connect_to(relay.endpoint());
-  const Fd far = listener.accept();
-  write_to(near, "last");
-  ::shutdown(near.get(), SHUT_WR);
-  EXPECT_EQ(read_from(far, 100), "last");
-  write_to(far, "answer");  // the other direction is still open
-  EXPECT_EQ(read_from(near, 6), "answer");
+  const Relayed ends(5ms);
+  write_to(ends.near, "last");
+  ::shutdown(ends.near.get(), SHUT_WR);
+  EXPECT_EQ(read_from(ends.far, 100), "last");
+  write_to(ends.far, "answer");  // the other direction is still open
+  EXPECT_EQ(read_from(ends.near, 6), "answer");
 }
 
 TEST(DelayRelay, ClosesAConnectionThatNobodyTakes) {
@@ -117,7 +106,7 @@ TEST(DelayRelay, ClosesAConnectionThatNobodyTakes) {
     endpoint = listener.endpoint();
   }
   const DelayRelay relay(endpoint, 0ms);
-  const Fd near = connect_to(relay.endpoint());
+  const Fd near = test::dial_tcp(relay.endpoint());
   EXPECT_EQ(read_from(near, 1), "");
 }
 

@@ -1,8 +1,6 @@
 #include "common/transport/client_relay.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -21,6 +19,7 @@
 
 #include "common/base/fd.h"
 #include "common/transport/zmq_transport.h"
+#include "tests/support/dial.h"
 #include "tests/transport/folder.h"
 #include "tests/transport/later.h"
 
@@ -28,6 +27,7 @@ namespace foretoken {
 namespace {
 
 using std::chrono::milliseconds;
+using test::dial_tcp;
 
 // ZMTP 3.1 by hand (rfc.zeromq.org/spec/37): what no library lets a client do.
 std::string greeting_and_ready() {
@@ -41,17 +41,6 @@ std::string frame(const std::string& body) {
   return std::string(1, '\0') + static_cast<char>(body.size()) + body;
 }
 std::string ping() { return std::string("\x04\x07\x04PING\0\0", 9); }
-
-Fd dial_tcp(const std::string& endpoint) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port =
-      htons(static_cast<std::uint16_t>(std::stoi(endpoint.substr(endpoint.rfind(':') + 1))));
-  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  return fd;
-}
 
 // The name after the @ of ipc://@, as /proc/net/unix has it.
 Fd dial_unix(const std::string& path, bool abstract) {
