@@ -13,7 +13,8 @@ namespace foretoken {
 namespace {
 
 constexpr std::size_t kTakenInAtOnce = 2048;  // tokens of a step: half a millisecond
-// Salts of tenants are odd, and 0 is no tenant (services/router/request.cc): no even number is one.
+// Salts of tenants are odd, and 0 is no tenant (services/router/request_running.cc): no even number
+// is one.
 constexpr TenantSalt kAllTenants = 2;
 constexpr TenantSalt kFirstOwn = 4;
 

@@ -137,45 +137,49 @@ class Request {
   const std::optional<wire::ClientReply>& final_reply() const { return final_reply_; }
 
  private:
+  // request_encoding.cc: at a tokenizer, its prompt first and then its text.
   void encode(TimePoint now, Actions& out);
   void encode_at(std::optional<WorkerId> tokenizer, Actions& out);
+  bool prompt_may_move() const;
+  void on_tokenizer(wire::Message message, TimePoint now, Actions& out);
+  void on_prompt_taken(Duration pause, TimePoint now);
+  void on_encoded(wire::Encoded encoded, TimePoint now, Actions& out);
+  void decode(TimePoint now, Actions& out);
+  void replay(TimePoint now, Actions& out);
+  void on_text(const wire::Text& text, TimePoint now, Actions& out);
+  void on_stop_string(const wire::Text& text, TimePoint now, Actions& out);
+
+  // request_running.cc: at a target.
   void place(TimePoint now, Actions& out);
   void place_at_once(TimePoint now, Actions& out);
   bool is_for(const Worker& target, TimePoint now, Actions& out);
   Duration tokens_interval() const;
   void open(TimePoint now, Actions& out);
   void migrate(TimePoint now, Actions& out);
-  void decode(TimePoint now, Actions& out);
-  void replay(TimePoint now, Actions& out);
-  void deliver(Actions& out);
-  void send_client(wire::ClientAnswer answer, Actions& out) const;
-  void reply(std::optional<FinishReason> cut_short, TimePoint now, Actions& out);
-  void tally_answer(const wire::ClientReply& whole, FinishReason reason, TimePoint now);
-
-  void on_tokenizer(wire::Message message, TimePoint now, Actions& out);
-  void on_encoded(wire::Encoded encoded, TimePoint now, Actions& out);
-  void on_prompt_taken(Duration pause, TimePoint now);
-  void on_text(const wire::Text& text, TimePoint now, Actions& out);
-  void on_stop_string(const wire::Text& text, TimePoint now, Actions& out);
   void on_target(wire::Message message, TimePoint now, Actions& out);
+  void on_failed_target(const wire::Failed& failed, TimePoint now, Actions& out);
   void on_tokens(const wire::Tokens& tokens, TimePoint now, Actions& out);
   void on_done(wire::Done done, TimePoint now, Actions& out);
-  void on_failed_target(const wire::Failed& failed, TimePoint now, Actions& out);
 
+  // request_timing.cc: what becomes of it as time passes.
+  TimePoint last_moment() const;
+  bool is_never_placed() const;
+  bool has_taker() const;
+  bool may_return() const;
   void end_late(TimePoint now, Actions& out);
   void settle_early_model(TimePoint now, Actions& out);
   void give_up_unplaced(TimePoint now, Actions& out);
   void ask_silent_worker(TimePoint now, Actions& out);
 
+  // request.cc: its model, its client, its workers.
+  std::string not_served(const std::vector<const wire::Hello*>& models) const;
+  bool has_target_of_model() const;
+  void deliver(Actions& out);
+  void send_client(wire::ClientAnswer answer, Actions& out) const;
+  void reply(std::optional<FinishReason> cut_short, TimePoint now, Actions& out);
+  void tally_answer(const wire::ClientReply& whole, FinishReason reason, TimePoint now);
   void assign_tokenizer(std::optional<WorkerId> to);
   void assign_target(std::optional<WorkerId> to);
-  TimePoint last_moment() const;
-  bool is_never_placed() const;
-  bool has_taker() const;
-  bool has_target_of_model() const;
-  bool may_return() const;
-  bool prompt_may_move() const;
-  std::string not_served(const std::vector<const wire::Hello*>& models) const;
 
   RequestContext& context_;
   const RequestId id_;
