@@ -115,10 +115,9 @@ def main():
     parser.add_argument("bin")
     parser.add_argument("--busy", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--port", type=int, default=15400)
     parser.add_argument("--set", action="append", default=[])
     arguments = parser.parse_args()
-    with started(arguments.bin, arguments.set, port=arguments.port) as system:
+    with started(arguments.bin, arguments.set) as system:
         for _ in range(5):
             small(system.client, 0)
         busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.busy)]

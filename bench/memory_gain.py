@@ -191,14 +191,13 @@ def main():
     parser.add_argument("--requests", type=int, default=40, help="pairs of a scene")
     parser.add_argument("--tokens", type=int, default=128, help="of an answer")
     parser.add_argument("--temperature", type=float, default=0.0, help="of the scene files with a corpus")
-    parser.add_argument("--port", type=int, default=15410)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--json")
     arguments = parser.parse_args()
     settings = ["model.drafts=0", *arguments.set]
     if arguments.model:
         settings = [f"model.target={arguments.model}", "model.draft=", *settings]
-    with started(arguments.bin, settings, ["--memory"], arguments.port) as system:
+    with started(arguments.bin, settings, ["--memory"]) as system:
         time.sleep(1)
         bench = Bench(system.client, arguments, system.pids("target", "draft"))
         bench.show_memory([bench.request("warm", 1, prompt="Once upon a time")])

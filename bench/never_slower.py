@@ -40,7 +40,6 @@ HARD_PROMPT_TOKENS = 40
 WINDOW_S = 0.25  # over which a rate is taken
 BACK = 0.9  # of the gain
 EXIT_DIFFERS = 7
-FIRST_PORT = 15420
 
 
 def foretoken(arguments, *words, **more):
@@ -88,10 +87,10 @@ def draft_of(setting, arguments, folder):
 def systems_of(chosen, arguments, stack):
     """A router, tokenizer, draft and target for each setting, which `stack` ends."""
     systems = {}
-    for number, setting in enumerate(chosen):
+    for setting in chosen:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="foretoken-never-slower-")))
         settings = [f"model.target={arguments.target}", f"model.draft={draft_of(setting, arguments, folder)}", "model.name=measured"]
-        systems[setting] = stack.enter_context(started(arguments.bin, settings, port=FIRST_PORT + number))
+        systems[setting] = stack.enter_context(started(arguments.bin, settings))
     return systems
 
 

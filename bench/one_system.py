@@ -85,12 +85,12 @@ class System:
 
 
 @contextlib.contextmanager
-def started(bin_dir, settings, words=(), port=15400):
+def started(bin_dir, settings, words=()):
     """A ready System of `foretoken up WORDS` with these settings ("section.key=value"); ended on the way out."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the services end too
     folder = pathlib.Path(tempfile.mkdtemp(prefix="ftk-bench-"))
     (folder / "run").mkdir()
-    endpoint = f"tcp://127.0.0.1:{port}"
+    endpoint = f"ipc://{folder}/client"
     command = [os.path.join(bin_dir, "foretoken"), "up", *words]
     for setting in ["edge.port=0", f"bus.client={endpoint}", f"bus.runtime_dir={folder}/run", *settings]:
         command += ["--set", setting]

@@ -229,7 +229,6 @@ def main():
     parser.add_argument("--ways", default="plain,default", help="the first is what the others are compared with")
     parser.add_argument("--requests", type=int, default=16, help="prompts of a scene")
     parser.add_argument("--tokens", type=int, default=128, help="of an answer at most; an edit has its file's length")
-    parser.add_argument("--port", type=int, default=15420)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--json")
     arguments = parser.parse_args()
@@ -237,7 +236,7 @@ def main():
         parser.error(f"--scenes {', '.join(sorted(unknown))}: known are {', '.join(BARS)}")
     settings = [f"model.target={arguments.model}", f"model.draft={arguments.draft}", f"model.dtype={arguments.dtype}", *arguments.set]
     results = []
-    with started(arguments.bin, settings, ["--memory"], arguments.port) as system:
+    with started(arguments.bin, settings, ["--memory"]) as system:
         time.sleep(1)
         bench = Bench(system, arguments)
         for way in bench.ways:  # first passes, and first prices of longer ones

@@ -137,16 +137,16 @@ void check_together(const LoadedConfig& loaded, std::vector<std::string>& errors
   check_metrics_address(loaded.config, errors);
 }
 
-std::vector<std::string> doubts_about(const LoadedConfig& loaded) {
-  std::vector<std::string> doubts;
+std::vector<std::string> warnings_about(const LoadedConfig& loaded) {
+  std::vector<std::string> warnings;
   for (const ModelInstances& model : models_of(loaded)) {
     const ProposerSet proposers = model.config.speculation.proposer;
     if (!model.config.memory.start || proposers.contains(ProposerKind::kMemory)) continue;
-    doubts.push_back((model.name.empty() ? "" : "model " + model.name + ": ") +
-                     "memory.start is true, and speculation.proposer has no memory, but " +
-                     words_of(proposers) + ": only requests that name memory themselves use it");
+    warnings.push_back((model.name.empty() ? "" : "model " + model.name + ": ") +
+                       "memory.start is true, but speculation.proposer is " + words_of(proposers) +
+                       ": only requests that name memory use it");
   }
-  return doubts;
+  return warnings;
 }
 
 }  // namespace foretoken

@@ -1,5 +1,5 @@
-// What no single key can know: keys that do not go together, or hardly, and models that do not.
-// Pure.
+// Checks of several keys together: those that exclude each other or have no effect, and models that
+// do not fit. Pure.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace foretoken {
 // One sentence each, for values that are good by themselves.
 void check_together(const LoadedConfig& loaded, std::vector<std::string>& errors);
 
-// One sentence each, for values that can be served with and hardly do what was meant.
-std::vector<std::string> doubts_about(const LoadedConfig& loaded);
+// One sentence each, for values that can be served with and have no effect.
+std::vector<std::string> warnings_about(const LoadedConfig& loaded);
 
 }  // namespace foretoken

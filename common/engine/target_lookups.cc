@@ -17,8 +17,8 @@ double TargetEngine::least_lookup_gain() const {
   return pass > 0 ? in_seconds(kLookupCost) / pass : 0;
 }
 
-// What is as good as sure may still be wrong, and a memory may know it: the gate counts what asks
-// bring there too.
+// What is as good as sure may still be wrong, and a memory may have the right token: the gate
+// counts what asks bring there too.
 LookupGate::AtHand TargetEngine::at_hand_of(const Sequence& sequence, std::uint32_t budget) const {
   const std::vector<PathToken>& path = best_path(sequence, budget);
   return length_.is_plenty(path, budget, sequence.odds.factor()) ? LookupGate::AtHand::kPlenty

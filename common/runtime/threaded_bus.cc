@@ -20,6 +20,7 @@ constexpr auto kLongWait = std::chrono::seconds(1);
 constexpr auto kBehindWait = std::chrono::milliseconds(1);  // for room on the way to the sockets
 // At the end: for what the sockets refused until now. As long as libzmq waits for what it has.
 constexpr auto kLinger = std::chrono::milliseconds(500);
+constexpr int kTryAgainEvery = 64;  // messages
 
 int new_eventfd() {
   const int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -205,10 +206,12 @@ void ThreadedBus::hand_over(Outgoing outgoing) {
 void ThreadedBus::hand_over_some() {
   outbox_.send_again(steady_now());
   report_lost();
-  while (!inbox_.full() && !outbox_.has_lost()) {
+  for (int n = 1; !inbox_.full() && !outbox_.has_lost(); ++n) {
     auto outgoing = to_sockets_.pop();
     if (!outgoing) return;
     hand_over(std::move(*outgoing));
+    // A flood of messages must not hide that their peer takes some.
+    if (n % kTryAgainEvery == 0) outbox_.send_again(steady_now());
     report_lost();
   }
 }

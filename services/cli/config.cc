@@ -70,7 +70,7 @@ int refuse_drafts_as_targets(const LoadedConfig& loaded) {
 int run_config_check(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
-  say_doubts(*loaded);
+  print_warnings(*loaded);
   if (const int code = refuse_drafts_as_targets(*loaded); code != kExitOk) return code;
   const auto is_set = [](const auto& origin) {
     return origin.second == "flag" || origin.second == "environment";

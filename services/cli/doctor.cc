@@ -227,7 +227,8 @@ Finding models_finding(const LoadedConfig& loaded) {
       const bool is_draft = std::string_view(role) == "draft";
       const std::filesystem::path folder =
           is_draft ? draft_source(section).folder : model_folder(configured, role);
-      if (!std::filesystem::exists(folder / "config.json"))
+      std::error_code unreadable;
+      if (!std::filesystem::exists(folder / "config.json", unreadable))
         return {Finding::Level::kBad, "models",
                 std::string("the ") + role + (model.name.empty() ? "" : " of model " + model.name) +
                     " " + folder.string() + " has no config.json"};
@@ -283,8 +284,8 @@ int run_doctor(const CliOptions& options) {
                                    devices_finding(*loaded),
                                    environment_finding()};
   if (auto texts = texts_finding(*loaded)) findings.push_back(std::move(*texts));
-  for (std::string& doubt : doubts_about(*loaded))
-    findings.push_back({Finding::Level::kWarn, "settings", std::move(doubt)});
+  for (std::string& warning : warnings_about(*loaded))
+    findings.push_back({Finding::Level::kWarn, "settings", std::move(warning)});
   bool fit = true;
   OrderedJson document = {{"schema", "foretoken.doctor/1"}, {"findings", OrderedJson::array()}};
   for (const auto& finding : findings) {

@@ -185,7 +185,8 @@ int run_model_check(const CliOptions& options) {
 
 void refuse_draft_as_target(const ModelSection& model) {
   const std::filesystem::path folder = model_folder(model.target, "target");
-  if (std::filesystem::exists(folder / kHeadIdsFile))
+  std::error_code unreadable;  // another user serves it, perhaps
+  if (std::filesystem::exists(folder / kHeadIdsFile, unreadable))
     refuse_trimmed_head(read_model_config(folder), folder, "a target");
 }
 

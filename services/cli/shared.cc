@@ -65,8 +65,8 @@ std::optional<LoadedConfig> load_configuration(const ConfigOptions& options) {
   return loaded;
 }
 
-void say_doubts(const LoadedConfig& loaded) {
-  for (const std::string& sentence : doubts_about(loaded))
+void print_warnings(const LoadedConfig& loaded) {
+  for (const std::string& sentence : warnings_about(loaded))
     std::cerr << "warning: " << sentence << "\n";
 }
 

@@ -475,7 +475,7 @@ int run_up(const CliOptions& options) {
     return kExitEnvironment;
   }
   if (const auto trouble = key_trouble(config.bus)) return report_error(*trouble);
-  say_doubts(*loaded);
+  print_warnings(*loaded);
   if (const int code = refuse_unreadable_models(*loaded); code != kExitOk) return code;
   for (const auto& spec : service_specs(options, *loaded))
     say_detail("starts " + in_words(spec.argv));

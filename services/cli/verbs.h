@@ -62,7 +62,7 @@ std::optional<LoadedConfig> load_configuration(const ConfigOptions& options);
 std::unique_ptr<Tokenizer> tokenizer_of(std::string folder, const ConfigOptions& config);
 
 // On stderr: what is allowed and hardly does what was meant.
-void say_doubts(const LoadedConfig& loaded);
+void print_warnings(const LoadedConfig& loaded);
 
 // Every value in force, as a configuration file would hold it.
 std::string config_without_origins(const LoadedConfig& loaded);

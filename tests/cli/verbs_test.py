@@ -594,6 +594,10 @@ class Verbs(unittest.TestCase):
         self.assertEqual(4, refused.returncode)
         self.assertEqual(f"error: {why}\n  in: model.b.target\n", refused.stderr)
 
+    def test_a_folder_that_cannot_be_looked_at_is_another_users(self):
+        checked = run("config", "check", "--set", "model.target=/" + "x" * 300)
+        self.assertEqual((0, ""), (checked.returncode, checked.stderr))
+
     def test_draft_distil_says_what_is_wrong_before_it_begins(self):
         out = str(self.folder / "out")
         for words, code, why in (

@@ -565,23 +565,23 @@ TEST_F(ModelsTest, HaveNoMemoryOfTextsWithoutAnEndpointNameAndFolder) {
 }
 
 TEST_F(ModelsTest, WithAMemoryOfTextsThatRequestsDoNotUseAreDoubted) {
-  const auto doubts = [&](const std::string& text, std::vector<std::string> settings) {
+  const auto warnings = [&](const std::string& text, std::vector<std::string> settings) {
     settings.push_back("memory.start=true");
     const auto loaded = load(text, {}, settings);
     EXPECT_THAT(loaded.errors, IsEmpty());
-    return doubts_about(loaded);
+    return warnings_about(loaded);
   };
-  EXPECT_THAT(doubts("", {}), IsEmpty());
-  EXPECT_THAT(doubts("", {"speculation.proposer=memory"}), IsEmpty());
-  EXPECT_THAT(doubts("", {"speculation.proposer=none"}),
+  EXPECT_THAT(warnings("", {}), IsEmpty());
+  EXPECT_THAT(warnings("", {"speculation.proposer=memory"}), IsEmpty());
+  EXPECT_THAT(warnings("", {"speculation.proposer=none"}),
               ElementsAre(HasSubstr("has no memory, but none")));
   EXPECT_THAT(
-      doubts("", {"speculation.proposer=draft,ngram"}),
+      warnings("", {"speculation.proposer=draft,ngram"}),
       ElementsAre(StartsWith("memory.start is true, and speculation.proposer has no memory, "
                              "but draft, ngram: only requests")));
-  EXPECT_THAT(doubts(kTwo, {"speculation.code.proposer=ngram"}),
+  EXPECT_THAT(warnings(kTwo, {"speculation.code.proposer=ngram"}),
               ElementsAre(StartsWith("model code: memory.start is true")));
-  EXPECT_THAT(doubts_about(load("[speculation]\nproposer = \"ngram\"\n")), IsEmpty());
+  EXPECT_THAT(warnings_about(load("[speculation]\nproposer = \"ngram\"\n")), IsEmpty());
 }
 
 // What --print-config prints is a configuration with the same values.

@@ -383,7 +383,7 @@ TEST(ThreadedBus, KeepsASecondOfAnswersForAClientThatIsBusyAndNoMore) {
   EXPECT_EQ(got->frames, Frames{"end"});
   EXPECT_GE(n_read * 1024, kClientLimits.of_one * 3 / 4);
   EXPECT_LE(n_read, n_sent);
-  EXPECT_LT(n_read * 1024, 4 * kClientLimits.of_one)
+  EXPECT_LT(n_read * 1024, kClientLimits.of_one_taking + kClientLimits.of_one)
       << "the client's own queue and the kernel's buffers on top";
   EXPECT_FALSE(server->receive(TimePoint::min())) << "one report for all of them";
 }

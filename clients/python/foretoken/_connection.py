@@ -198,7 +198,7 @@ class Connection:
                 lost = True
             else:  # nothing was sent, and ZeroMQ tries again
                 self._n_cut_short += 1
-        # After the monitor: what a connection brought is there before its end is told. In the other order an answer that comes
+        # After the monitor: what a connection brought is there before its end is reported. In the other order an answer that comes
         # between the two looks, and with it the end, would be closed with the socket.
         for frames in self._received(self._socket):
             self._take(unpack_answer(frames[-1]))

@@ -45,11 +45,12 @@ def missing_packages():
 
 def plan_of(args, about, asked):
     """What decides the result; a folder holds one plan for good."""
-    from distil import prompts, window
+    from distil import prompts, system, window
 
     return {"target": str(args.target), "prompts": prompts.name_of(asked) if args.prompts else None, "seed": args.seed, "temperatures": [0.7, 0.85, 1.0],
             "answer_tokens": args.answer_tokens, "top": args.top, "shape": args.shape, "head": args.head, "context": min(args.context, about["context"]), "batch": 8,
-            "length": window.length_of(args.answer_tokens, min(args.context, about["context"])), "shard_requests": 384, "tokens": args.tokens, "dtype": args.dtype}
+            "length": window.length_of(args.answer_tokens, min(args.context, about["context"])), "shard_requests": 384, "tokens": args.tokens, "dtype": args.dtype,
+            "settings": system.own_settings(args)}
 
 
 def work_through(args):
@@ -77,8 +78,8 @@ def work_through(args):
     checked = check.check(work, plan, held_out, args, trained["step"])
     card.write(work, plan, about, {"collected": collected, "counted": counted, "trained": trained, "checked": checked,
                                   "cost": target.weights_read(args.out) / target.weights_read(args.target)})
-    say(f"{args.out} is a draft for {args.target}: foretoken up --target {args.target} --draft {args.out}")
     refuse_other_texts(checked)
+    say(f"{args.out} is a draft for {args.target}: foretoken up --target {args.target} --draft {args.out}")
 
 
 def refuse_other_texts(checked):

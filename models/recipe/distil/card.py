@@ -54,7 +54,7 @@ def write(work, plan, target, found):
              f"| training | {trained['tokens']} tokens of answers in {trained['step']} steps, {trained['seconds'] / 60:.0f} min, at the end {trained['loss']:.3f} nats a token |",
              f"| cost | a step reads {100 * found['cost']:.1f} % of the weights that a target's step reads |", "", "## Figures", "",
              *figures_of(checked, plan), *(["![loss](loss.svg)", ""] if drawn else []), "## Limits", "",
-             "- It knows the kind of text that it was trained on. On other text it is right less often; nothing else happens.",
+             "- It was trained on one kind of text. On other text it is right less often; nothing else happens.",
              f"- Training had rows of at most {plan['length']} tokens, and of {counted['cut_prompts']} prompts that are longer with their answers it read the last ones; up to {plan['context']} it is served, by extrapolation.",
              "- Ids that are not in its head are never guessed. Other programs expect a head for all ids, and cannot load it.", ""]
     write_text(work.out / "README.md", "\n".join(lines))

@@ -1,6 +1,6 @@
 """loss.csv of a training: a line for each step, as step,tokens,loss,seconds. Standard library only.
 
-A step is written down before the checkpoint that has it, so after a kill the file may know more steps than the checkpoint, and its
+A step is written down before the checkpoint that has it, so after a kill the file may have more steps than the checkpoint, and its
 last line may be torn. What is left of these is taken away before a training goes on: the steps come again.
 """
 from distil.folder import write_text
