@@ -706,7 +706,7 @@ class Verbs(unittest.TestCase):
             self.assertIn(sentence, found[subject][1])
 
     def test_a_memory_that_requests_do_not_use_is_warned_of(self):
-        why = "memory.start is true, and speculation.proposer has no memory, but draft, ngram"
+        why = "memory.start is true, but speculation.proposer is draft, ngram"
         settings = ["memory.start=true", "speculation.proposer=draft,ngram"]
         sets = [word for setting in settings for word in ("--set", setting)]
         checked = run("config", "check", *sets)

@@ -564,7 +564,7 @@ TEST_F(ModelsTest, HaveNoMemoryOfTextsWithoutAnEndpointNameAndFolder) {
                                     "[model.chat]")));
 }
 
-TEST_F(ModelsTest, WithAMemoryOfTextsThatRequestsDoNotUseAreDoubted) {
+TEST_F(ModelsTest, WithAMemoryOfTextsThatRequestsDoNotUseAreWarnedOf) {
   const auto warnings = [&](const std::string& text, std::vector<std::string> settings) {
     settings.push_back("memory.start=true");
     const auto loaded = load(text, {}, settings);
@@ -574,11 +574,11 @@ TEST_F(ModelsTest, WithAMemoryOfTextsThatRequestsDoNotUseAreDoubted) {
   EXPECT_THAT(warnings("", {}), IsEmpty());
   EXPECT_THAT(warnings("", {"speculation.proposer=memory"}), IsEmpty());
   EXPECT_THAT(warnings("", {"speculation.proposer=none"}),
-              ElementsAre(HasSubstr("has no memory, but none")));
+              ElementsAre(HasSubstr("speculation.proposer is none")));
   EXPECT_THAT(
       warnings("", {"speculation.proposer=draft,ngram"}),
-      ElementsAre(StartsWith("memory.start is true, and speculation.proposer has no memory, "
-                             "but draft, ngram: only requests")));
+      ElementsAre(StartsWith("memory.start is true, but speculation.proposer is draft, ngram: only "
+                             "requests")));
   EXPECT_THAT(warnings(kTwo, {"speculation.code.proposer=ngram"}),
               ElementsAre(StartsWith("model code: memory.start is true")));
   EXPECT_THAT(warnings_about(load("[speculation]\nproposer = \"ngram\"\n")), IsEmpty());
