@@ -172,8 +172,9 @@ void KvCache::finish(Reservation& reservation, std::uint32_t n, std::span<const 
   }
   reservation.before_copy_ = Block();
   reservation.cache_ = nullptr;
+  // Where nothing is kept the text is not given; what a fork has not published yet waits.
   const bool publishes =
-      config_.prefix_cache == PrefixCaching::kOn && sequence.publishing == Publishing::kOn;
+      n > 0 && config_.prefix_cache == PrefixCaching::kOn && sequence.publishing == Publishing::kOn;
   if (publishes) publish_full_blocks(sequence, text);
 }
 

@@ -38,8 +38,9 @@ class PrefixIndex {
                           std::uint64_t salt,
                           std::span<const TokenId> tokens) const;
 
-  // Publishes a block; an equal entry that is there already stays. Returns the entry's link and
-  // whether it is new.
+  // Publishes a block; an equal entry that is there already stays, as does one of this block: it
+  // may have been published by another holder after a parent of equal text that is gone. Returns
+  // the entry's link and whether it is new.
   struct Published {
     PrefixLink link;
     bool is_new = false;

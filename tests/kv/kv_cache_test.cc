@@ -207,6 +207,19 @@ TEST(KvCache, OthersFindAForkThatPublishesAndNoOther) {
   EXPECT_THAT(kv_violations(cache.snapshot()), IsEmpty());
 }
 
+// What it has not published yet is published with the first tokens that are kept.
+TEST(KvCache, ARollbackOfAForkPublishesNothing) {
+  KvCache cache(small(8));
+  ASSERT_TRUE(cache.open(kA, {}, 0).ok());
+  ASSERT_TRUE(cache.fork(kA, kB, Publishing::kOff).ok());
+  feed(cache, kB, tokens(6));
+  ASSERT_TRUE(cache.fork(kB, kC).ok());
+  { auto dropped = cache.reserve(kC, 1); }
+  EXPECT_TRUE(cache.snapshot().prefixes.empty());
+  feed(cache, kC, joined(tokens(6), tokens(1, 900)));
+  EXPECT_EQ(cache.snapshot().prefixes.size(), 1u);
+}
+
 TEST(KvCache, ErrorsNameTheSequence) {
   KvCache cache(small(2));
   ASSERT_TRUE(cache.open(kA, {}, 0).ok());
