@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -30,7 +31,9 @@ std::string default_runtime_directory() {
   // systemd separates several folders by colons; ours is the first.
   if (const auto dir = variable("RUNTIME_DIRECTORY"); !dir.empty())
     return dir.substr(0, dir.find(':'));
-  if (const auto dir = variable("XDG_RUNTIME_DIR"); !dir.empty() && fs::is_directory(dir))
+  std::error_code unreadable;  // another user's
+  if (const auto dir = variable("XDG_RUNTIME_DIR");
+      !dir.empty() && fs::is_directory(dir, unreadable))
     return dir + "/foretoken";
   return "/tmp/foretoken-" + std::to_string(::geteuid());
 }

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <system_error>
 #include <toml.hpp>
 
 namespace foretoken {
@@ -90,8 +91,9 @@ void read_table(const std::string& file,
 
 TomlFile read_toml(const std::string& file) {
   TomlFile out;
-  // Opening one succeeds and reads as if it were empty.
-  if (std::filesystem::is_directory(file)) {
+  // Opening one succeeds and reads as if it were empty. What cannot be looked at cannot be opened.
+  std::error_code unreadable;
+  if (std::filesystem::is_directory(file, unreadable)) {
     out.errors.push_back(file + ": is a folder, not a file");
     return out;
   }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <system_error>
 
 #include "common/base/json.h"
 #include "common/config/resolve.h"
@@ -300,7 +301,8 @@ int run_model_pair(const CliOptions& options) {
 
 int run_model_init_random(const CliOptions& options) {
   const ModelOptions& m = options.model;
-  if (std::filesystem::exists(m.folder))
+  std::error_code unreadable;  // writing says why
+  if (std::filesystem::exists(m.folder, unreadable))
     throw FatalError(ErrorCode::kConfig, m.folder + " exists already");
   RandomModelRecipe recipe;
   bool known = false;
@@ -348,7 +350,7 @@ int run_model_init_random(const CliOptions& options) {
     for (const char* name :
          {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "chat_template.jinja"})
       if (const auto file = std::filesystem::path(model_folder(m.tokenizer, "target")) / name;
-          std::filesystem::exists(file))
+          std::filesystem::exists(file, unreadable))
         std::filesystem::copy_file(file, std::filesystem::path(m.folder) / name);
   const ModelInfo info = inspect_model(m.folder);
   if (options.output.json)

@@ -257,6 +257,8 @@ TEST_F(ConfigTest, TakesAnEmptyFileAndMissesAMissingOne) {
   EXPECT_THAT(load("").errors, IsEmpty());
   EXPECT_THAT(load_config({(folder_ / "none.toml").string(), {}, {}}).errors,
               ElementsAre(HasSubstr("cannot be read")));
+  EXPECT_THAT(load_config({(folder_ / std::string(300, 'x')).string(), {}, {}}).errors,
+              ElementsAre(HasSubstr("cannot be read")));
   EXPECT_THAT(
       load_config({std::nullopt, {{"FORETOKEN_CONFIG", (folder_ / "none.toml").string()}}, {}})
           .errors,
