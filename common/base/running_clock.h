@@ -1,6 +1,6 @@
 // The time that passed while its owner looked at it: of a longer pause between two looks no more
 // than `most` counts. For a patience with others: a process that was stopped, or had no processor,
-// would take its own pause for a silence of all of them. Whoever waits for others looks at least
+// would take its own pause for a silence of all of them. While it waits the owner looks at least
 // once in `most`. Its times are compared with one another only. One thread.
 #pragma once
 

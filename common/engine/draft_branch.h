@@ -1,5 +1,5 @@
-// What DraftEngine knows of texts beside its chain: the tokens that each guess was preferred to,
-// and texts that go on from one of these. Plain data, for the files of that class only.
+// What DraftEngine keeps beside a chain: the runners-up of each guess, and branches, texts that go
+// on from one of these. Plain data, for the files of that class only.
 #pragma once
 
 #include <array>

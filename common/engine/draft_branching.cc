@@ -27,21 +27,27 @@ constexpr double kDearer = 1.2;
 // Of passes without them, so that it is known what they cost now.
 constexpr std::uint32_t kTriedEvery = 128;
 
-bool is_masked(TokenId token, const RowRule& rule, std::span<const std::uint32_t> masks) {
-  if (rule.mask_begin < 0) return false;
-  const auto id = static_cast<std::size_t>(token);
-  return (masks[static_cast<std::size_t>(rule.mask_begin) + id / 32] >> (id % 32) & 1u) == 0;
-}
-
 // What is added to its logit; minus infinity where it is forbidden.
 double addition_to(TokenId token, std::span<const Adjustment> sorted) {
   const auto at = std::ranges::lower_bound(sorted, token, {}, &Adjustment::id);
   return at != sorted.end() && at->id == token ? at->add : 0;
 }
 
+// Of a chain's branches that one, or null.
+template <class Branches>
+auto* find_branch(Branches& branches, Position position, std::size_t rank) {
+  const auto at = std::ranges::find_if(branches, [&](const DraftBranch& branch) {
+    return branch.position == position && branch.rank == rank;
+  });
+  return at == branches.end() ? nullptr : &*at;
+}
+
 // By which a row would choose it, but for a repetition penalty; minus infinity if it never would.
 double score_of(const TopLogprob& each, const RowRule& rule, const StepPlan& plan) {
-  if (is_masked(each.token, rule, plan.masks)) return -std::numeric_limits<double>::infinity();
+  const std::span masks(plan.masks);
+  if (rule.mask_begin >= 0 &&
+      !is_allowed(masks.subspan(static_cast<std::size_t>(rule.mask_begin)), each.token))
+    return -std::numeric_limits<double>::infinity();
   const auto begin = plan.adjustments.begin();
   const double logit =
       each.logprob + addition_to(each.token, {begin + rule.adjust_begin, begin + rule.adjust_end});
@@ -119,10 +125,8 @@ bool DraftEngine::may_begin(const LeasedSequence& sequence,
 double DraftEngine::outlook_of_branch(const LeasedSequence& sequence,
                                       Position position,
                                       std::size_t rank) const {
-  const auto branch = std::find_if(
-      sequence.branches.begin(), sequence.branches.end(),
-      [&](const DraftBranch& each) { return each.position == position && each.rank == rank; });
-  if (branch == sequence.branches.end()) return may_begin(sequence, position, rank) ? 1 : 0;
+  const DraftBranch* branch = find_branch(sequence.branches, position, rank);
+  if (branch == nullptr) return may_begin(sequence, position, rank) ? 1 : 0;
   if (branch->is_over || branch->n_own() > kMostOwn || branch->tokens.size() >= max_len_) return 0;
   double reached = 1;
   for (std::uint32_t own = 1; own < branch->n_own(); ++own)
@@ -130,10 +134,8 @@ double DraftEngine::outlook_of_branch(const LeasedSequence& sequence,
   return reached;
 }
 
-// Beside no chain at all: they are worth a pass where rows beside one cost hardly anything.
 bool DraftEngine::wants_branch_rows(const LeasedSequence& sequence) const {
   bool wants = false;
-  if (n_branch_rows(0) == 0) return false;
   each_branch_row(sequence, [&](double, Position, std::size_t) {
     wants = true;
     return false;
@@ -142,9 +144,7 @@ bool DraftEngine::wants_branch_rows(const LeasedSequence& sequence) const {
 }
 
 DraftBranch* DraftEngine::branch_of(const BranchRow& row) {
-  for (DraftBranch& branch : row.of->branches)
-    if (branch.position == row.position && branch.rank == row.rank) return &branch;
-  return nullptr;
+  return find_branch(row.of->branches, row.position, row.rank);
 }
 
 // How many fit a pass with so many others.
@@ -206,8 +206,6 @@ void DraftEngine::begin_branch(const BranchRow& row) {
       (1 - outcomes_.stands(sequence.confidences[at])) * outcomes_.comes_instead(row.rank);
   branch.confidences.push_back(static_cast<std::uint8_t>(255 * comes));
   branch.runners_up.push_back(kNoRunnersUp);
-  branch.is_over =
-      std::binary_search(sequence.endings.begin(), sequence.endings.end(), branch.tokens.back());
   // Few of these texts come: others are not to find them in the cache in the place of prompts.
   FORETOKEN_CHECK(kv_.fork(sequence.cache_name, branch.cache_name, Publishing::kOff).ok());
   kv_.truncate(branch.cache_name, row.position);
@@ -219,7 +217,7 @@ void DraftEngine::add_branch_rows(std::uint32_t rows_left) {
     DraftBranch& branch = *branch_of(row);
     const auto pending =
         std::span<const TokenId>(branch.tokens).subspan(kv_.length(branch.cache_name));
-    if (branch.is_over || pending.size() > rows_left) continue;
+    if (pending.size() > rows_left) continue;
     rows_left -= static_cast<std::uint32_t>(pending.size());
     const std::span<const TokenId> tokens(branch.tokens);
     const bool added = step_

@@ -84,9 +84,11 @@ bool DraftEngine::wants_rows(const LeasedSequence& sequence) const {
 }
 
 bool DraftEngine::has_work() const {
+  // Beside no chain at all branches are worth a pass where rows beside one cost hardly anything.
+  const bool may_have_branches = n_branch_rows(0) > 0;
   return std::any_of(sequences_.begin(), sequences_.end(), [&](const auto& entry) {
     return entry.second->owes_answer || wants_rows(*entry.second) ||
-           wants_branch_rows(*entry.second);
+           (may_have_branches && wants_branch_rows(*entry.second));
   });
 }
 

@@ -1,7 +1,7 @@
 // The fingerprint of a model: equal for two folders whose models compute the same function of the
 // same stored tensors, however these are cut into files and whatever type they are held in. A
-// loader notes digests while it packs; here they become one number, and a folder that nobody loads
-// gets the same one. Uses no device.
+// loader notes digests while it packs; here they become one number, and a folder gets the same
+// number without a load. Uses no device.
 #pragma once
 
 #include <cstdint>

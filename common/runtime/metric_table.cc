@@ -101,9 +101,8 @@ constexpr MetricInfo kTable[] = {
      "Rounds without guesses, by reason."},
     {"proposals_total", kCounter, "target", "outcome, source",
      "Proposed tokens whose turn came, verified or not, by who proposed them: right where the text "
-     "went on so, else wrong. A token that several proposed counts for each, a runner-up of "
-     "another "
-     "guess where it is right alone."},
+     "went on so, else wrong. A token that several proposed counts for each; a runner-up "
+     "counts only where it is right."},
     {"proposals_agreed_total", kCounter, "target", "",
      "Of those tokens, the ones that several had proposed."},
     {"spec_decode_silent_passes_total", kCounter, "target", "",

@@ -29,7 +29,7 @@ class Calibration {
 
  private:
   static constexpr std::size_t kConfidences = 8;
-  // Of sources: alone, with one more, with two or more; and runners-up, whoever says them.
+  // Of sources: alone, with one more, with two or more; and runners-up of any source.
   static constexpr std::size_t kAgreements = 4;
   static constexpr std::size_t kDepths = 4;  // first, second, third and fourth, deeper
   struct Cell {

@@ -48,13 +48,12 @@ void append_merged(std::span<const Adjustment> base,
   out.insert(out.end(), at, base.end());
 }
 
-// The ids of proposals are those of the vocabulary.
-bool has_bit(std::span<const std::uint32_t> words, TokenId id) {
-  const auto at = static_cast<std::uint32_t>(id);
-  return at / 32 < words.size() && (words[at / 32] >> (at % 32) & 1) != 0;
-}
-
 }  // namespace
+
+bool is_allowed(std::span<const std::uint32_t> mask, TokenId id) {
+  const auto at = static_cast<std::uint32_t>(id);
+  return at / 32 < mask.size() && (mask[at / 32] >> (at % 32) & 1) != 0;
+}
 
 RowRules::RowRules(const SamplingParams& params,
                    std::span<const TokenId> eos_ids,
@@ -163,7 +162,7 @@ std::size_t RowRules::n_allowed(std::span<const PathToken> path) const {
   for (std::size_t n = 0; n < path.size(); ++n) {
     const TokenId token = path[n].token;
     if (is_ending(token)) return place.may_end() ? n + 1 : n;
-    if (!has_bit(place.allowed(), token)) return n;
+    if (!is_allowed(place.allowed(), token)) return n;
     place.take(token);
   }
   return path.size();

@@ -26,6 +26,9 @@ struct RowRuleLists {
   std::vector<std::uint32_t>& masks;     // as ChooseArgs::masks
 };
 
+// Whether a row's mask lets this id of the vocabulary be chosen: bit id % 32 of word id / 32.
+bool is_allowed(std::span<const std::uint32_t> mask, TokenId id);
+
 class RowRules {
  public:
   // `constraint`: at its beginning; none: the parameters have no grammar.

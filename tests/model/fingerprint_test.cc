@@ -1,4 +1,4 @@
-// A folder that nobody loads has the fingerprint of the model that is loaded from it: of every
+// The fingerprint of a folder, found without a load, is that of the model loaded from it: of every
 // family, in every way of storing matrices, with and without scales of a KV cache.
 #include "common/model/fingerprint.h"
 

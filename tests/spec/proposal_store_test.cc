@@ -297,7 +297,7 @@ TEST(ProposalStore, OfSeveralTokensAfterOneTheFirstIsTheGuess) {
                                                     std::pair{5, true}, std::pair{6, false}));
 }
 
-// Whoever says it first.
+// In either order of insertion.
 TEST(ProposalStore, WhatOneSourceGuessesIsNoRunnerUpOfAnother) {
   for (const bool runner_up_comes_first : {false, true}) {
     OpenedStore opened({1});

@@ -83,7 +83,7 @@ def work_through(args):
 
 
 def refuse_other_texts(checked):
-    """A draft changes no text; if it seems to, nobody should serve it before somebody has looked."""
+    """A draft changes no text. If texts differ the draft is refused, since the fault is in Foretoken."""
     for temperature, row in checked["temperatures"].items():
         if row["same_texts"] < row["texts"]:
             raise Refused(f"check: at temperature {temperature} {row['texts'] - row['same_texts']} of {row['texts']} texts are not those without a draft; "
