@@ -12,22 +12,19 @@
 #include <thread>
 
 #include "bench/schedule/row_curve.h"
+#include "bench/schedule/timed_text.h"
 #include "common/base/check.h"
 #include "common/base/hash.h"
 #include "common/base/result.h"
-#include "common/spec/prefix_hash.h"
 #include "kernels/include/layout.h"
 
 namespace foretoken::bench {
 namespace {
 
-constexpr std::int32_t kContext = 3;
 // Logits of the likeliest tokens, over those of all others: the model is sure of 86 %.
 constexpr float kPeak = 8;
-constexpr std::array<float, TimedModel::kRunnersUp> kRunnerUpPeaks{5, 4, 3};
-constexpr std::uint64_t kTextSeed = 0x7e87;
-constexpr std::uint64_t kMistakeSeed = 0x315a;
-constexpr std::uint64_t kRunnerUpSeed = 0x52a1;
+constexpr std::array<float, kTimedRunnersUp> kRunnerUpPeaks{5, 4, 3};
+constexpr std::uint64_t kModelSeed = 0x7e87;
 
 // What a slot holds: its token, then its position.
 std::byte* place(const PagedKv& kv, std::int32_t slot) {
@@ -37,14 +34,6 @@ std::byte* place(const PagedKv& kv, std::int32_t slot) {
   return kv.blocks + block * kv.geometry.block_bytes() +
          2 * sizeof(std::int32_t) * (static_cast<std::size_t>(slot) % block_tokens);
 }
-
-// Of all kVocabulary - 1 others one.
-TokenId another(TokenId token, std::uint64_t hash) {
-  const auto n = static_cast<std::uint64_t>(TimedModel::kVocabulary);
-  return static_cast<TokenId>((static_cast<std::uint64_t>(token) + 1 + hash % (n - 1)) % n);
-}
-
-double uniform(std::uint64_t hash) { return static_cast<double>(hash >> 11) * 0x1p-53; }
 
 // Holds the cores that target and draft share.
 class Turn {
@@ -69,7 +58,7 @@ TimedModel::TimedModel(const TimedSetting& setting, Draws draws)
     : setting_(setting), draws_(draws) {
   config_.n_layers = config_.n_heads = config_.n_kv_heads = 1;
   config_.head_dim = 2;
-  config_.vocab_size = kVocabulary;
+  config_.vocab_size = kTimedVocabulary;
   config_.max_model_len = config_.max_position_embeddings = 1 << 16;
   config_.weight_types = "timed 1";
   if (setting_.lock.empty()) return;
@@ -87,28 +76,7 @@ KvGeometry TimedModel::kv_geometry(std::int32_t block_tokens) const {
           .block_tokens = block_tokens};
 }
 
-Fingerprint TimedModel::fingerprint() const { return mix64(kTextSeed ^ kVocabulary); }
-
-TokenId TimedModel::next_token(std::span<const TokenId> last) const { return likeliest(last).best; }
-
-// Where the best is a mistake the right one may be a runner-up; all others are noise.
-TimedModel::Likeliest TimedModel::likeliest(std::span<const TokenId> last) const {
-  const PrefixHash hash = prefix_hash_extend(kTextSeed, last);
-  const auto right = static_cast<TokenId>(hash % kVocabulary);
-  const std::uint64_t chance = mix64(hash ^ kMistakeSeed);
-  const bool is_right = uniform(chance) < setting_.acceptance;
-  Likeliest all{.best = is_right ? right : another(right, mix64(chance))};
-  std::uint64_t noise = mix64(hash ^ kRunnerUpSeed);
-  const double u = uniform(noise);
-  bool has_right = is_right;
-  for (std::size_t rank = 0; rank < kRunnersUp; ++rank) {
-    noise = mix64(noise);
-    const bool comes = !has_right && u < runner_up_coverage(setting_.acceptance, rank);
-    has_right = has_right || comes;
-    all.runners_up[rank] = comes ? right : another(all.best, noise);
-  }
-  return all;
-}
+Fingerprint TimedModel::fingerprint() const { return mix64(kModelSeed ^ kTimedVocabulary); }
 
 void TimedModel::forward(const StagedBatch& batch, const PagedKv& kv, float* logits) {
   const Turn turn(lock_);
@@ -133,8 +101,8 @@ void TimedModel::compute(const StagedBatch& batch, const PagedKv& kv, float* log
     for (std::int32_t row = first; row < end; ++row) {
       if (n_done == batch.n_logit_rows || batch.logit_rows[n_done] != row) continue;
       const std::int32_t position = batch.positions[row];
-      const std::int32_t n_last = std::min(kContext, position + 1);
-      std::array<TokenId, kContext> last{};
+      const std::int32_t n_last = std::min(kTimedContext, position + 1);
+      std::array<TokenId, kTimedContext> last{};
       for (std::int32_t i = 0; i < n_last; ++i) {
         const std::int32_t at = position + 1 - n_last + i;
         std::array<std::int32_t, 2> words{};
@@ -143,13 +111,14 @@ void TimedModel::compute(const StagedBatch& batch, const PagedKv& kv, float* log
         // What was written for another position is not this text's token.
         last[static_cast<std::size_t>(i)] = words[1] == at ? words[0] : -1 - words[0];
       }
-      const Likeliest all = likeliest(std::span(last).first(static_cast<std::size_t>(n_last)));
+      const Likeliest all = likeliest_after(std::span(last).first(static_cast<std::size_t>(n_last)),
+                                            setting_.acceptance);
       TokenId token = all.best;
       const bool verifies = row + 1 == end && row > first && batch.positions[first] > 0;
-      if (draws_ == Draws::kWrongWhenVerifying && verifies) token = another(token, 0);
-      float* out = logits + std::ptrdiff_t{n_done++} * kVocabulary;
-      std::fill_n(out, kVocabulary, 0.0f);
-      for (std::size_t rank = kRunnersUp; rank-- > 0;)
+      if (draws_ == Draws::kWrongWhenVerifying && verifies) token = another_token(token, 0);
+      float* out = logits + std::ptrdiff_t{n_done++} * kTimedVocabulary;
+      std::fill_n(out, kTimedVocabulary, 0.0f);
+      for (std::size_t rank = kTimedRunnersUp; rank-- > 0;)
         out[all.runners_up[rank]] = kRunnerUpPeaks[rank];
       out[token] = kPeak;
     }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/schedule/timed_text.h"
 #include "bench/timed/timed_model.h"
 #include "common/base/log.h"
 #include "common/collective/collective.h"
@@ -47,7 +48,7 @@ int serve_timed(const TimedSetting& setting,
   log_info("a timed model, not one with weights",
            {{"role", plan.role}, {"setting", text_of(setting)}});
   const std::int32_t n_ids =
-      std::min(static_cast<std::int32_t>(tokenizer->vocab_size()), TimedModel::kVocabulary);
+      std::min(static_cast<std::int32_t>(tokenizer->vocab_size()), kTimedVocabulary);
   const std::vector<std::string_view> no_bytes(static_cast<std::size_t>(n_ids));
   return serve({.model = model,
                 .backend = *backend,

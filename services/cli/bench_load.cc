@@ -138,6 +138,7 @@ class LoadRun {
     record.rounds = s.num_spec_steps;
     record.drafted = s.num_draft_tokens;
     record.accepted = s.num_accepted_draft_tokens;
+    record.judged = n_judged(s);
     record.by_position = tally_positions(s);
     auto& histogram = samples_.histogram;
     histogram.resize(std::max(histogram.size(), s.acceptance_histogram.size()));

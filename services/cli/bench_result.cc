@@ -147,6 +147,16 @@ std::vector<PositionTally> tally_positions(const wire::SpeculativeDecoding& spec
   return positions;
 }
 
+std::uint64_t n_judged(const wire::SpeculativeDecoding& speculation) {
+  std::uint64_t n = 0;
+  for (const auto& [length, histogram] : speculation.acceptance_histogram_by_draft_length) {
+    const std::size_t n_guessed = parsed_length(length);
+    for (std::size_t i = 0; i < histogram.size(); ++i)
+      n += histogram[i] * std::min(i + 1, n_guessed);
+  }
+  return n;
+}
+
 double KindTally::acceptance_rate() const { return share_of(accepted, drafted); }
 double KindTally::acceptance_length() const {
   return foretoken::cli::acceptance_length(accepted, rounds);

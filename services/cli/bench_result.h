@@ -24,6 +24,10 @@ struct PositionTally {
   bool operator==(const PositionTally&) const = default;
 };
 std::vector<PositionTally> tally_positions(const wire::SpeculativeDecoding& speculation);
+// Of the guesses those before which all of their round stood: the first wrong one of a round and
+// those before it. Those after it say nothing. 0 of a server that does not say how long rounds
+// were.
+std::uint64_t n_judged(const wire::SpeculativeDecoding& speculation);
 
 struct BenchRecord {
   std::string kind;  // of its prompt
@@ -32,7 +36,7 @@ struct BenchRecord {
   double ttft_ms = 0, e2el_ms = 0, tpot_ms = 0;
   std::vector<double> itl_ms;
   std::uint32_t prompt_tokens = 0, output_tokens = 0;
-  std::uint64_t rounds = 0, drafted = 0, accepted = 0;
+  std::uint64_t rounds = 0, drafted = 0, accepted = 0, judged = 0;
   std::vector<PositionTally> by_position;
   // To be compared; empty where it failed. Over HTTP there are no token ids.
   std::string answer;

@@ -4,8 +4,9 @@
 #include <signal.h>
 
 #include <iostream>
-#include <random>
+#include <utility>
 
+#include "bench/schedule/timed_prompts.h"
 #include "common/base/log.h"
 #include "services/cli/bench_door.h"
 #include "services/cli/bench_load.h"
@@ -22,8 +23,6 @@ namespace {
 
 constexpr int kSweepSequences[] = {1, 2, 4, 8, 16, 32, 64};
 constexpr double kSweepAcceptances[] = {0, 0.3, 0.5, 0.8, 1};
-constexpr std::size_t kPromptTokens = 8;
-constexpr TokenId kVocabulary = 256;  // of the timed models
 
 // The supervisor has blocked them; between runs they are heeded.
 bool is_interrupted() {
@@ -32,21 +31,23 @@ bool is_interrupted() {
          (::sigismember(&pending, SIGINT) == 1 || ::sigismember(&pending, SIGTERM) == 1);
 }
 
-// Different in all requests and equal in all runs.
-std::vector<DemoPrompt> prompts_for(int n_sequences) {
-  std::mt19937_64 random(17);
-  std::vector<DemoPrompt> prompts(static_cast<std::size_t>(n_sequences));
-  for (DemoPrompt& prompt : prompts) {
-    prompt.kind = "timed";
-    for (std::size_t i = 0; i < kPromptTokens; ++i)
-      prompt.token_ids.push_back(static_cast<TokenId>(random() % kVocabulary));
-  }
-  return prompts;
+// Of all pairs of runs: a pair that asked for the texts of another one would measure nothing new.
+std::vector<std::vector<DemoPrompt>> prompts_by_pair(const BenchScheduleOptions& chosen,
+                                                     double acceptance,
+                                                     int n_sequences) {
+  const auto n_each = static_cast<std::size_t>(n_sequences);
+  const auto n_pairs = static_cast<std::size_t>(chosen.repeats);
+  auto token_ids = bench::timed_prompts(
+      {.n_texts = n_pairs * n_each, .n_tokens = chosen.tokens, .acceptance = acceptance});
+  std::vector<std::vector<DemoPrompt>> by_pair(n_pairs);
+  for (std::size_t i = 0; i < token_ids.size(); ++i)
+    by_pair[i / n_each].push_back({.kind = "timed", .token_ids = std::move(token_ids[i])});
+  return by_pair;
 }
 
-BenchLoad load_for(int n_sequences, std::uint32_t n_tokens) {
-  BenchLoad load{.prompts = prompts_for(n_sequences),
-                 .n_requests = static_cast<std::size_t>(n_sequences)};
+BenchLoad load_for(std::vector<DemoPrompt> prompts, std::uint32_t n_tokens) {
+  const std::size_t n_requests = prompts.size();
+  BenchLoad load{.prompts = std::move(prompts), .n_requests = n_requests};
   load.base.proposer = ProposerKind::kDraft;  // alone: the draft is what is measured
   load.base.params.temperature = 0;
   load.base.params.max_tokens = n_tokens;
@@ -79,14 +80,15 @@ ScheduleFigures measure(ScheduleSystem& system,
                         const BenchScheduleOptions& chosen,
                         int n_sequences) {
   const auto door = zeromq_door(system.client());
-  const BenchLoad load = load_for(n_sequences, chosen.tokens);
+  auto prompts = prompts_by_pair(chosen, conditions.acceptance, n_sequences);
   // Its times are not counted: here the target learns what passes cost and which guesses stand.
-  const BenchSamples uncounted = run_requests(*door, load, Guesses::kWanted);
+  const BenchSamples uncounted =
+      run_requests(*door, load_for(prompts.front(), chosen.tokens), Guesses::kWanted);
   if (chosen.kill_draft) system.kill_draft();
   std::vector<SchedulePair> pairs;
-  for (int i = 0; i < chosen.repeats; ++i) {
+  for (std::vector<DemoPrompt>& of_pair : prompts) {
     if (is_interrupted()) throw FatalError(ErrorCode::kCancelled, "interrupted");
-    pairs.push_back(run_pair(*door, load));
+    pairs.push_back(run_pair(*door, load_for(std::move(of_pair), chosen.tokens)));
   }
   ScheduleFigures figures = figures_of(conditions, pairs, uncounted);
   figures.draft_killed = chosen.kill_draft;

@@ -573,7 +573,9 @@ class Parser {
     schedule->add_option("--tokens", chosen.tokens, "length of each answer")
         ->check(whole(2, 4096))
         ->capture_default_str();
-    schedule->add_option("--repeats", chosen.repeats, "pairs of runs; medians are reported")
+    schedule
+        ->add_option("--repeats", chosen.repeats,
+                     "pairs of runs, each of other texts; medians are reported")
         ->check(whole(1, 100))
         ->capture_default_str();
     CLI::Option* same_cores = schedule->add_flag_callback(

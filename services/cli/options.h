@@ -113,7 +113,7 @@ struct BenchScheduleOptions {
   ScheduleConditions conditions;
   int sequences = 1;
   std::uint32_t tokens = 256;
-  int repeats = 3;
+  int repeats = 6;
   bool kill_draft = false;
   bool sweep = false;
   std::string plot;  // of the sweep; empty = none

@@ -24,7 +24,7 @@ double median_token_ms(const BenchSamples& samples) {
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
-// Requests that one run of all answered otherwise than the first plain one.
+// Requests that a run answered otherwise than the first of these runs.
 std::uint64_t n_differing(const std::vector<const BenchSamples*>& runs) {
   std::set<std::size_t> differing;
   const auto& first = runs.front()->records;
@@ -36,24 +36,18 @@ std::uint64_t n_differing(const std::vector<const BenchSamples*>& runs) {
 
 void add_rounds(ScheduleFigures& figures, const std::vector<SchedulePair>& pairs) {
   BenchSamples all;
-  PositionTally first;
   double draft_seconds = 0, n_drafted = 0;
   for (const SchedulePair& pair : pairs) {
     add(all, pair.guessed);
     draft_seconds += pair.draft_seconds;
     n_drafted += pair.n_drafted;
-    for (const BenchRecord& record : pair.guessed.records)
-      if (!record.by_position.empty()) {
-        first.guessed += record.by_position.front().guessed;
-        first.accepted += record.by_position.front().accepted;
-      }
   }
-  const auto rounds = static_cast<double>(all.sum(&BenchRecord::rounds));
-  figures.tokens_per_round =
-      1 + ratio(static_cast<double>(all.sum(&BenchRecord::accepted)), rounds);
+  const auto rounds = static_cast<double>(all.sum(&BenchRecord::rounds)),
+             accepted = static_cast<double>(all.sum(&BenchRecord::accepted)),
+             judged = static_cast<double>(all.sum(&BenchRecord::judged));
+  figures.tokens_per_round = 1 + ratio(accepted, rounds);
   figures.guesses_per_round = ratio(static_cast<double>(all.sum(&BenchRecord::drafted)), rounds);
-  if (first.guessed > 0)
-    figures.acceptance = static_cast<double>(first.accepted) / static_cast<double>(first.guessed);
+  if (judged > 0) figures.acceptance = accepted / judged;
   const bool all_were_asked_for = !figures.asked.runs_ahead();
   if (n_drafted > 0 && all_were_asked_for) figures.draft_ms = 1000 * draft_seconds / n_drafted;
 }
@@ -102,14 +96,13 @@ ScheduleFigures figures_of(const ScheduleConditions& asked,
   ScheduleFigures figures{.asked = asked,
                           .n_sequences = static_cast<int>(pairs.front().plain.records.size())};
   std::vector<double> ratios, plain, guessed;
-  std::vector<const BenchSamples*> runs;
+  std::vector<const BenchSamples*> runs{&uncounted};
   for (const SchedulePair& pair : pairs) {
     plain.push_back(median_token_ms(pair.plain));
     guessed.push_back(median_token_ms(pair.guessed));
     ratios.push_back(ratio(plain.back(), guessed.back()));
     runs.insert(runs.end(), {&pair.plain, &pair.guessed});
   }
-  runs.push_back(&uncounted);
   for (const BenchSamples* run : runs) {
     figures.n_failed += run->n_failed;
     if (figures.first_error.empty()) figures.first_error = run->first_error;
@@ -119,7 +112,10 @@ ScheduleFigures figures_of(const ScheduleConditions& asked,
   figures.speedup = percentile(ratios, 0.5);
   figures.least = *std::ranges::min_element(ratios);
   figures.most = *std::ranges::max_element(ratios);
-  figures.n_differing = n_differing(runs);
+  for (const SchedulePair& pair : pairs)
+    figures.n_differing += &pair == &pairs.front()
+                               ? n_differing({&pair.plain, &pair.guessed, &uncounted})
+                               : n_differing({&pair.plain, &pair.guessed});
   add_rounds(figures, pairs);
   figures.asked_model = model_of(figures, asked.acceptance);
   figures.model = model_of(figures, figures.acceptance.value_or(asked.acceptance));
@@ -172,7 +168,7 @@ std::string figures_table(const ScheduleFigures& figures) {
   text += printed("%-34s %10.2f %10.2f\n", "T: plain, ms a token", plain_asked, figures.plain_ms);
   text += printed("%-34s %10.3f %10s\n", "c: draft, of T", asked.cost,
                   figures.draft_ms ? printed("%.3f", figures.cost()).c_str() : "-");
-  text += printed("%-34s %10.2f %10s\n", "a: acceptance of first guesses", asked.acceptance,
+  text += printed("%-34s %10.2f %10s\n", "a: share of guesses that stood", asked.acceptance,
                   or_dash(figures.acceptance, "%.3f").c_str());
   text += printed("%-34s %10.3f %10.3f\n\n", "rho: round trip, of T",
                   ratio(asked.rtt_ms, plain_asked), ratio(asked.rtt_ms, figures.plain_ms));
@@ -180,7 +176,7 @@ std::string figures_table(const ScheduleFigures& figures) {
   text += printed("%-34s %10s %10s %14s\n", "", "measured", "model", "measured a's");
   text += printed("%-34s %10.2f %10.2f %14.2f\n", "tokens a round", figures.tokens_per_round,
                   of_asked.tokens_per_round, of_a.tokens_per_round);
-  text += printed("%-34s %10.2f %10d %14d\n", "guesses verified a round, at most",
+  text += printed("%-34s %10.2f %10d %14d\n", "guesses a round (model: at most)",
                   figures.guesses_per_round, of_asked.length, of_a.length);
   text += printed("%-34s %10.2f %10.2f %14.2f   (%.2f to %.2f)\n", "speed-up over plain",
                   figures.speedup, of_asked.speedup, of_a.speedup, figures.least, figures.most);

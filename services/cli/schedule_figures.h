@@ -12,7 +12,7 @@
 
 namespace foretoken::cli {
 
-// One run of the same requests plain, and one with guesses.
+// One run of the same requests plain, and one with guesses. Each pair has requests of its own.
 struct SchedulePair {
   BenchSamples plain, guessed;
   double draft_seconds = 0;  // that the draft took for its answers
@@ -28,7 +28,8 @@ struct ScheduleFigures {
   double speedup = 0;     // medians over the pairs
   double least = 0, most = 0;
   double tokens_per_round = 1, guesses_per_round = 0;  // of rounds that verified a guess
-  // Of the guesses that came first in their rounds; nothing: no guess was verified.
+  // Of the guesses that were verified and before which all of their round stood, those that stood,
+  // too; nothing: no guess was verified.
   std::optional<double> acceptance;
   // Of its time a guess, waiting for others of the batch included; nothing: it did not say, or made
   // guesses that were not asked for.
@@ -51,7 +52,7 @@ struct ScheduleFigures {
   double cost() const { return draft_ms && plain_ms > 0 ? *draft_ms / plain_ms : 0; }
 };
 
-// `uncounted`: an earlier run of the same requests, of which the texts alone count.
+// `uncounted`: an earlier run of the first pair's requests, of which the texts alone count.
 ScheduleFigures figures_of(const ScheduleConditions& asked,
                            const std::vector<SchedulePair>& pairs,
                            const BenchSamples& uncounted);

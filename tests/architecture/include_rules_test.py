@@ -48,7 +48,7 @@ ALLOWED = {
     "bench/peers/llama": {"common/base"},
     # The services around a timed model make what the mains of draft and target and served_model make.
     "bench/schedule": {"common/base", "common/transport"},
-    "bench/timed": {"common/base", "common/collective", "common/model", "common/runtime", "common/spec", "common/tokenizer",
+    "bench/timed": {"common/base", "common/collective", "common/model", "common/runtime", "common/tokenizer",
                     "kernels/include", "bench/schedule", "services/served_model", "services/draft", "services/target"},
     "bench/handoff": {"common/base", "common/wire", "common/transport", "common/runtime"},
     "services/chat_template": {"common/base"},

@@ -68,6 +68,12 @@ TEST(TallyPositions, TakesAnyNumberForALength) {
   EXPECT_THAT(tally_positions(s), ElementsAre(PositionTally{0, 1}));
 }
 
+// A round of 4 with 3 right, ones of 2 with 2, 1 and 0: four, two, two and one.
+TEST(NJudged, CountsGuessesUpToTheFirstWrongOneOfARound) {
+  EXPECT_EQ(n_judged(four_rounds()), 9u);
+  EXPECT_EQ(n_judged({}), 0u);
+}
+
 TEST(TallyKinds, AddsWhatIsDoneByKind) {
   BenchSamples samples;
   samples.records = {record_of("code", 2), record_of("story", 4), record_of("code", 3)};

@@ -27,7 +27,7 @@ SchedulePair one_pair() {
   guessed.rounds = 10;
   guessed.drafted = 30;
   guessed.accepted = 20;
-  guessed.by_position = {{.guessed = 10, .accepted = 8}, {.guessed = 10, .accepted = 7}};
+  guessed.judged = 25;
   return pair;
 }
 
@@ -59,8 +59,10 @@ TEST(ScheduleFigures, AreTheMedianOfPairsWithTheRange) {
   EXPECT_DOUBLE_EQ(figures.most, 4);
 }
 
-TEST(ScheduleFigures, CountARequestThatAnyRunAnsweredOtherwise) {
+TEST(ScheduleFigures, CountARequestThatARunOfItsPairAnsweredOtherwise) {
   std::vector<SchedulePair> pairs(2, one_pair());
+  pairs[1].plain.records.front().token_ids = pairs[1].guessed.records.front().token_ids = {4, 5};
+  EXPECT_EQ(figures_of({}, pairs, pairs[0].plain).n_differing, 0u);  // of another request
   pairs[1].guessed.records.front().token_ids.back() = 9;
   const ScheduleFigures figures = figures_of({}, pairs, pairs[0].plain);
   EXPECT_EQ(figures.n_differing, 1u);
