@@ -18,7 +18,7 @@ class ProposalWait {
  public:
   // Borrows both: `length` knows what steps yield and learns how long they were held back. No wait
   // is longer than `limit`, or than a step and a half where that is more.
-  ProposalWait(DraftLength& length, const DraftOutcomes& outcomes, Duration limit)
+  ProposalWait(DraftLength& length, const DepthOutcomes& outcomes, Duration limit)
       : length_(length), outcomes_(outcomes), limit_(limit) {}
 
   // Before a step: the longest wait for what drafts are making that is worth it, and how many
@@ -44,7 +44,7 @@ class ProposalWait {
   static constexpr std::uint32_t kTrialsInARow = 8;
 
   DraftLength& length_;
-  const DraftOutcomes& outcomes_;
+  const DepthOutcomes& outcomes_;
   Duration limit_;
   std::uint32_t trials_left_ = kTrialsInARow;  // waits longer than they seem worth
   std::uint32_t n_owed_steps_ = 0;             // since the last trials were granted

@@ -209,7 +209,7 @@ class TargetEngine {
   Step step_;
   ProposalStore store_;
   DraftLength length_;
-  DraftOutcomes outcomes_;
+  DepthOutcomes outcomes_;
   DraftBudget budget_;
   std::array<std::uint32_t, kMaxDraftTokens + 1> best_budgets_{};  // by cap; 0: not asked yet
   std::uint32_t n_to_make_ = 0;  // of the draft that has most to make for what was asked last

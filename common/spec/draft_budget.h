@@ -12,7 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/sampling_params.h"
-#include "common/spec/draft_outcomes.h"
+#include "common/spec/depth_outcomes.h"
 #include "common/spec/step_cost.h"
 
 namespace foretoken {
@@ -20,7 +20,7 @@ namespace foretoken {
 class DraftBudget {
  public:
   // Borrows `outcomes`, of the same drafts.
-  explicit DraftBudget(const DraftOutcomes& outcomes) : outcomes_(outcomes) {}
+  explicit DraftBudget(const DepthOutcomes& outcomes) : outcomes_(outcomes) {}
 
   // A step that could have waited, once all answers had come: so long it was held back for them,
   // and the longest needed n_made tokens of its draft. A wait that ended without an answer is none:
@@ -54,7 +54,7 @@ class DraftBudget {
   using Steps = std::array<Step, kMaxDraftTokens>;
   Steps steps_of(std::uint32_t n_sequences, std::uint32_t cap, const StepCost& cost) const;
 
-  const DraftOutcomes& outcomes_;
+  const DepthOutcomes& outcomes_;
   Line waits_;
   std::uint32_t n_rounds_ = 0;
   std::uint32_t most_ = kMaxDraftTokens;  // while answers do not come, less

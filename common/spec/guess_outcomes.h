@@ -1,6 +1,8 @@
 // How the guesses of a draft turn out, as the draft itself sees it: how often one of a confidence
-// stands, and how often the text goes on with a runner-up of a rank where one does not. Starts from
-// the draft's own figures; counts fade. Pure; one thread.
+// stands, and how often the text goes on with a runner-up of a rank where one does not. They are of
+// guesses that exist, and order the rows of a pass. A target's figures, DepthOutcomes, go by depth
+// alone, for guesses that are still to be asked for. Starts from the draft's own figures; counts
+// fade. Pure; one thread.
 #pragma once
 
 #include <array>

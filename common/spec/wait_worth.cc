@@ -17,7 +17,7 @@ struct Held {
   double outlasting = 0;  // tokens that a chain is worth after this step, beside one that begins
 
   // Of this step, with what it leaves for the next one.
-  double worth(const DraftOutcomes& outcomes) const {
+  double worth(const DepthOutcomes& outcomes) const {
     double tokens = std::max(chain.tokens, expected->at_hand);
     if (is_stream(*expected) || n < expected->n_in_all)
       tokens += outcomes.extended(chain, n, expected->odds).survival * outlasting;
@@ -35,7 +35,7 @@ class WaitSearch {
  public:
   WaitSearch(std::span<const Expected> expected,
              const WaitTerms& terms,
-             const DraftOutcomes& outcomes,
+             const DepthOutcomes& outcomes,
              const StepCost& cost)
       : expected_(expected), terms_(terms), outcomes_(outcomes), cost_(cost) {
     pass_ = cost.seconds(terms.n_running);
@@ -127,7 +127,7 @@ class WaitSearch {
 
   std::span<const Expected> expected_;
   const WaitTerms& terms_;
-  const DraftOutcomes& outcomes_;
+  const DepthOutcomes& outcomes_;
   const StepCost& cost_;
   double pass_ = 0;   // seconds
   double share_ = 0;  // of the rate, of one sequence
@@ -140,7 +140,7 @@ class WaitSearch {
 
 WaitFor best_wait(std::span<const Expected> expected,
                   const WaitTerms& terms,
-                  const DraftOutcomes& outcomes,
+                  const DepthOutcomes& outcomes,
                   const StepCost& cost) {
   return WaitSearch(expected, terms, outcomes, cost).best();
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/spec/draft_outcomes.h"
+#include "common/spec/depth_outcomes.h"
 #include "common/spec/step_cost.h"
 
 namespace foretoken {
@@ -39,7 +39,7 @@ struct WaitFor {
 
 WaitFor best_wait(std::span<const Expected> expected,
                   const WaitTerms& terms,
-                  const DraftOutcomes& outcomes,
+                  const DepthOutcomes& outcomes,
                   const StepCost& cost);
 
 }  // namespace foretoken

@@ -24,7 +24,7 @@ class ProposalWaitTest : public ::testing::Test {
   void answer_is_missing_after(Duration waited) { wait.end(true, kBegin + waited); }
 
   DraftLength length{{}};
-  DraftOutcomes outcomes;
+  DepthOutcomes outcomes;
   ProposalWait wait{length, outcomes, kLimit};
 };
 
@@ -41,7 +41,7 @@ TEST(ProposalWait, WhereStepsAreLongWaitsUpToAStepAndAHalf) {
   using std::chrono::seconds;
   DraftLength length{{}};
   for (int i = 0; i < 32; ++i) length.observe_step(1, 1, seconds(1));
-  const DraftOutcomes outcomes;
+  const DepthOutcomes outcomes;
   ProposalWait wait{length, outcomes, kLimit};
   const Expected owed{.arrives_in = milliseconds(400), .n_in_all = 5, .value = 10};
   EXPECT_EQ(wait.begin({owed}, 1, kBegin).wait, seconds(1));

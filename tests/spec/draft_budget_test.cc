@@ -21,7 +21,7 @@ struct Pair {
   std::uint32_t cap = kMost;
   double noise = 0.1;  // standard deviation of a wait, of it
   StepCost cost;
-  DraftOutcomes outcomes;
+  DepthOutcomes outcomes;
   DraftBudget budget{outcomes};
   std::mt19937 draws{5};
 
@@ -100,7 +100,7 @@ TEST(DraftBudget, FollowsADraftThatGetsBetter) {
 }
 
 TEST(DraftBudget, AsksADraftThatNeverAnswersForEverFewer) {
-  const DraftOutcomes outcomes;
+  const DepthOutcomes outcomes;
   DraftBudget mute(outcomes);
   const StepCost unknown;
   for (int i = 0; i < 32; ++i) mute.observe_owed();
@@ -118,7 +118,7 @@ TEST(DraftBudget, AsksADraftThatNeverAnswersForEverFewer) {
 
 TEST(DraftBudget, AsksForAllAgainWithinAFewAnswers) {
   for (const bool waited_for : {true, false}) {
-    const DraftOutcomes outcomes;
+    const DepthOutcomes outcomes;
     DraftBudget budget(outcomes);
     const StepCost unknown;
     for (int i = 0; i < 1000; ++i) budget.observe_owed();
@@ -129,7 +129,7 @@ TEST(DraftBudget, AsksForAllAgainWithinAFewAnswers) {
 }
 
 TEST(DraftBudget, AsksADraftWhoseChainsComeLateForAllWhileTheyAreUsed) {
-  const DraftOutcomes outcomes;
+  const DepthOutcomes outcomes;
   DraftBudget distant(outcomes);
   for (int i = 0; i < 1000; ++i) {
     distant.observe_owed();

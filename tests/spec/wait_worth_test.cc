@@ -29,7 +29,7 @@ class WaitWorth : public ::testing::Test {
   }
 
   StepCost cost;
-  DraftOutcomes outcomes;
+  DepthOutcomes outcomes;
   WaitTerms terms{.tokens_per_second = 100, .limit = milliseconds(100)};
 };
 
@@ -123,8 +123,8 @@ TEST_F(WaitWorth, ManyTokensInAPassAreNoMoreThanThereCanBe) {
   EXPECT_LE(best.n_tokens.at(0), 8u);
 }
 
-TEST(DraftOutcomes, AChainIsWorthItsTokensByTheirRates) {
-  DraftOutcomes outcomes;
+TEST(DepthOutcomes, AChainIsWorthItsTokensByTheirRates) {
+  DepthOutcomes outcomes;
   for (int i = 0; i < 4000; ++i) {
     outcomes.observe(0, i % 2 == 0);
     outcomes.observe(1, i % 4 != 0);
@@ -138,8 +138,8 @@ TEST(DraftOutcomes, AChainIsWorthItsTokensByTheirRates) {
 }
 
 // A depth that was seldom reached is taken to be as the one before it.
-TEST(DraftOutcomes, ADepthThatIsNotKnownIsLikeTheOneBefore) {
-  DraftOutcomes outcomes;
+TEST(DepthOutcomes, ADepthThatIsNotKnownIsLikeTheOneBefore) {
+  DepthOutcomes outcomes;
   for (int i = 0; i < 4000; ++i) outcomes.observe(0, i % 4 == 0);
   EXPECT_NEAR(outcomes.rate_at(7), 0.25, 0.02);
 }

@@ -1,5 +1,7 @@
-// How often a draft's tokens stand, by their depth in the round, over all sequences: what a chain
-// of n tokens is worth before there is one. Counts fade. Pure; one thread.
+// How often a draft's tokens stand, by their depth in the round, over all sequences of a target:
+// what a chain of n tokens is worth before there is one, so before there is a confidence to go by.
+// A target's figures; GuessOutcomes are a draft's own, by confidence, of guesses that are there.
+// Counts fade. Pure; one thread.
 #pragma once
 
 #include <array>
@@ -15,9 +17,9 @@ struct ChainWorth {
   double survival = 1;  // probability that all stand
 };
 
-class DraftOutcomes {
+class DepthOutcomes {
  public:
-  DraftOutcomes() { rate(); }
+  DepthOutcomes() { rate(); }
 
   // A token of a draft whose turn came in a round. depth 0 = the first of the round.
   void observe(std::uint32_t depth, bool stood);

@@ -1,4 +1,4 @@
-#include "common/spec/draft_outcomes.h"
+#include "common/spec/depth_outcomes.h"
 
 #include <algorithm>
 
@@ -11,7 +11,7 @@ constexpr double kDepthWeight = 4;              // outcomes that the depth befor
 
 }  // namespace
 
-void DraftOutcomes::observe(std::uint32_t depth, bool stood) {
+void DepthOutcomes::observe(std::uint32_t depth, bool stood) {
   if (depth >= outcomes_.size()) return;
   Outcomes& known = outcomes_[depth];
   known.n_tried = kOutcomeFade * known.n_tried + 1;
@@ -19,7 +19,7 @@ void DraftOutcomes::observe(std::uint32_t depth, bool stood) {
   rate();
 }
 
-void DraftOutcomes::rate() {
+void DepthOutcomes::rate() {
   double stands = kFirstStands;
   for (std::size_t depth = 0; depth < outcomes_.size(); ++depth) {
     const Outcomes& known = outcomes_[depth];
@@ -28,18 +28,18 @@ void DraftOutcomes::rate() {
   }
 }
 
-double DraftOutcomes::rate_at(std::uint32_t depth) const {
+double DepthOutcomes::rate_at(std::uint32_t depth) const {
   return rates_[std::min<std::size_t>(depth, rates_.size() - 1)];
 }
 
-ChainWorth DraftOutcomes::extended(ChainWorth chain, std::uint32_t n, double odds) const {
+ChainWorth DepthOutcomes::extended(ChainWorth chain, std::uint32_t n, double odds) const {
   const double rate = rate_at(n);
   chain.survival *= rate * odds / (1 - rate + rate * odds);
   chain.tokens += chain.survival;
   return chain;
 }
 
-ChainWorth DraftOutcomes::chain(std::uint32_t n, double odds) const {
+ChainWorth DepthOutcomes::chain(std::uint32_t n, double odds) const {
   ChainWorth chain;
   for (std::uint32_t i = 0; i < n; ++i) chain = extended(chain, i, odds);
   return chain;
