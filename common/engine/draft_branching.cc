@@ -127,7 +127,7 @@ double DraftEngine::outlook_of_branch(const LeasedSequence& sequence,
                                       std::size_t rank) const {
   const DraftBranch* branch = find_branch(sequence.branches, position, rank);
   if (branch == nullptr) return may_begin(sequence, position, rank) ? 1 : 0;
-  if (branch->is_over || branch->n_own() > kMostOwn || branch->tokens.size() >= max_len_) return 0;
+  if (branch->is_over || branch->n_own() > kMostOwn || branch->length() >= max_len_) return 0;
   double reached = 1;
   for (std::uint32_t own = 1; own < branch->n_own(); ++own)
     reached *= outcomes_.stands(branch->confidences[own]);
@@ -199,8 +199,6 @@ void DraftEngine::begin_branch(const BranchRow& row) {
   branch.cache_name = SeqId{++n_opened_};
   branch.position = row.position;
   branch.rank = row.rank;
-  const auto begin = sequence.tokens.begin();
-  branch.tokens.assign(begin, begin + static_cast<std::ptrdiff_t>(row.position));
   branch.tokens.push_back(sequence.runners_up[at][row.rank]);
   const double comes =
       (1 - outcomes_.stands(sequence.confidences[at])) * outcomes_.comes_instead(row.rank);
@@ -213,18 +211,21 @@ void DraftEngine::begin_branch(const BranchRow& row) {
 }
 
 void DraftEngine::add_branch_rows(std::uint32_t rows_left) {
+  std::vector<TokenId> guessed;
   for (const BranchRow& row : branch_rows_) {
     DraftBranch& branch = *branch_of(row);
-    const auto pending =
-        std::span<const TokenId>(branch.tokens).subspan(kv_.length(branch.cache_name));
+    const auto pending = std::span<const TokenId>(branch.tokens)
+                             .subspan(kv_.length(branch.cache_name) - branch.position);
     if (pending.size() > rows_left) continue;
     rows_left -= static_cast<std::uint32_t>(pending.size());
-    const std::span<const TokenId> tokens(branch.tokens);
+    const auto before = row.of->chain().first(branch.position - row.of->known);
+    guessed.assign(before.begin(), before.end());
+    guessed.insert(guessed.end(), branch.tokens.begin(), branch.tokens.end());
     const bool added = step_
                            .add({.seq = branch.cache_name,
                                  .known = pending,
                                  .rules = &row.of->rules,
-                                 .guessed = tokens.subspan(row.of->known),
+                                 .guessed = guessed,
                                  .endings = row.of->endings,
                                  .n_top = kLikeliest})
                            .ok();
@@ -250,7 +251,7 @@ void DraftEngine::extend_branch(const LeasedSequence& sequence,
                                                           sequence.endings.end(), choice.token);
   // Where no token may follow the last row is asked again, should this become the chain.
   const std::uint32_t n_fed = step_.plan().slices[slice].n_known;
-  step_.commit(slice, choice.token < 0 ? n_fed - 1 : n_fed, branch.tokens);
+  step_.commit(slice, choice.token < 0 ? n_fed - 1 : n_fed, {});
 }
 
 // Those that have grown since they were last sent, after the chain.
@@ -267,7 +268,7 @@ void DraftEngine::append_branches(LeasedSequence& sequence, wire::ProposalRecord
       record.parents.push_back(own > 0   ? before
                                : at == 0 ? kParentIsBase
                                          : static_cast<std::uint16_t>(at - 1));
-      record.tokens.push_back(branch.tokens[branch.position + own]);
+      record.tokens.push_back(branch.tokens[own]);
       record.confidence.push_back(branch.confidences[own]);
     }
   }
@@ -280,7 +281,7 @@ bool DraftEngine::take_branch(LeasedSequence& sequence, std::uint32_t n_agreed, 
   const Position position = sequence.known + n_agreed;
   const auto at = std::find_if(
       sequence.branches.begin(), sequence.branches.end(), [&](const DraftBranch& branch) {
-        return branch.position == position && branch.tokens[position] == token;
+        return branch.position == position && branch.tokens.front() == token;
       });
   if (at == sequence.branches.end()) return false;
   DraftBranch branch = std::move(*at);
@@ -293,7 +294,8 @@ bool DraftEngine::take_branch(LeasedSequence& sequence, std::uint32_t n_agreed, 
   kv_.close(sequence.cache_name);
   FORETOKEN_CHECK(kv_.fork(branch.cache_name, sequence.cache_name).ok());
   kv_.close(branch.cache_name);
-  sequence.tokens = std::move(branch.tokens);
+  sequence.tokens.resize(position);
+  sequence.tokens.insert(sequence.tokens.end(), branch.tokens.begin(), branch.tokens.end());
   const auto join = [n_agreed](auto& of_chain, const auto& own) {
     of_chain.resize(n_agreed);
     of_chain.insert(of_chain.end(), own.begin(), own.end());

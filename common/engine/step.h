@@ -66,7 +66,7 @@ class Step {
   const Choice& chained(std::size_t slice, std::uint32_t k) const;
 
   // Keeps the first n positions of the slice. `text`: the tokens of its sequence from the first one
-  // on, those positions included.
+  // on, those positions included; empty for a fork that publishes nothing.
   void commit(std::size_t slice, std::uint32_t n, std::span<const TokenId> text);
 
   const RecordingStats& recordings() const { return runner_.recordings(); }

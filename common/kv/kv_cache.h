@@ -64,7 +64,8 @@ class Reservation {
   ~Reservation();  // gives everything back unless committed
 
   // Keeps the first n <= size() positions. `text`: all tokens of the sequence, at least
-  // first_position() + n; of them only blocks that are full now are read. Ends the reservation.
+  // first_position() + n; of them only blocks that are full now are read. Of a fork that publishes
+  // nothing none is read, and it may be empty. Ends the reservation.
   void commit(std::uint32_t n, std::span<const TokenId> text);
 
   SeqId seq() const { return seq_; }

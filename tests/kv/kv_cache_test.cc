@@ -207,6 +207,24 @@ TEST(KvCache, OthersFindAForkThatPublishesAndNoOther) {
   EXPECT_THAT(kv_violations(cache.snapshot()), IsEmpty());
 }
 
+// So what holds many of them need not hold a text for each.
+TEST(KvCache, AForkThatPublishesNothingNeedsNoText) {
+  KvCache cache(small(8));
+  ASSERT_TRUE(cache.open(kA, {}, 0).ok());
+  feed(cache, kA, tokens(5));
+  ASSERT_TRUE(cache.fork(kA, kB, Publishing::kOff).ok());
+  cache.reserve(kB, 6).value().commit(6, {});
+  EXPECT_EQ(cache.length(kB), 11u);
+  // What it becomes says what its blocks hold.
+  cache.close(kA);
+  ASSERT_TRUE(cache.fork(kB, kA).ok());
+  cache.close(kB);
+  const auto text = joined(tokens(5), tokens(7, 700));
+  feed(cache, kA, text);
+  EXPECT_EQ(cache.open(kC, joined(text, tokens(1)), 0).value(), 12u);
+  EXPECT_THAT(kv_violations(cache.snapshot()), IsEmpty());
+}
+
 // What it has not published yet is published with the first tokens that are kept.
 TEST(KvCache, ARollbackOfAForkPublishesNothing) {
   KvCache cache(small(8));
