@@ -1,12 +1,14 @@
 #include "common/engine/draft_engine.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/engine/leased_sequence.h"
+#include "common/engine/runners_up.h"
 #include "common/model/config.h"
+#include "common/spec/proposal.h"
 
 namespace foretoken {
 namespace {
@@ -18,32 +20,41 @@ constexpr std::uint32_t kIdleCatchUp = 32;
 // Passes are not cut shorter than this for the sake of chains.
 constexpr Duration kShortestPass = std::chrono::milliseconds(1);
 
-}  // namespace
-
-std::uint8_t confidence_byte(float logprob) {
-  const float p = std::exp(logprob);
-  return static_cast<std::uint8_t>(std::lround(255.0f * std::clamp(p, 0.0f, 1.0f)));
+Position longest_text(const Model& model, const DraftEngineOptions& options) {
+  const auto of_model = static_cast<Position>(model.config().max_model_len);
+  return options.max_model_len == 0 ? of_model : std::min(options.max_model_len, of_model);
 }
+
+// Ranks choose on the host, so there they are asked step by step.
+std::uint32_t most_chained(const Model& model,
+                           const Backend& backend,
+                           const DraftEngineOptions& options) {
+  if (model.ranks() != nullptr) return 1;
+  if (options.max_chained > 0) return options.max_chained;
+  return backend.gains_by_recording() ? options.max_ahead : 1;
+}
+
+}  // namespace
 
 DraftEngine::DraftEngine(Model& model, Backend& backend, const DraftEngineOptions& options)
     : options_(options),
       eos_ids_(model.config().eos_token_ids),
+      max_len_(longest_text(model, options)),
+      max_chained_(most_chained(model, backend, options)),
       kv_(options.kv),
       step_(model, backend, kv_, options.n_valid_ids),
-      prefill_(equal_attention_context(model.config())) {
-  const auto model_limit = static_cast<Position>(model.config().max_model_len);
-  max_len_ =
-      options.max_model_len == 0 ? model_limit : std::min(options.max_model_len, model_limit);
+      prefill_(equal_attention_context(model.config())),
+      // Where the device takes several steps, branches cannot be chosen between them.
+      branches_(kv_,
+                step_,
+                cost_,
+                {.n_rows = max_chained_ > 1 ? 0 : options.branch_rows, .max_len = max_len_}) {
   n_ids_ = options.n_valid_ids > 0 ? options.n_valid_ids : model.config().vocab_size;
   options_.max_batch_rows = std::min(options_.max_batch_rows, model.max_rows());
   if (options_.max_sequences < 1 || options_.max_batch_rows < 1)
     throw FatalError(ErrorCode::kConfig,
                      "draft.max_sequences and limits.max_batch_rows must be at least 1");
   options_.prefill_chunk = std::clamp(options_.prefill_chunk, 1, options_.max_batch_rows);
-  if (options_.max_chained == 0)
-    options_.max_chained = backend.gains_by_recording() ? options_.max_ahead : 1;
-  // Ranks choose on the host, so there they are asked step by step.
-  may_chain_ = options_.max_chained > 1 && model.ranks() == nullptr;
 }
 
 DraftEngine::~DraftEngine() = default;
@@ -63,32 +74,32 @@ bool DraftEngine::is_ahead(const LeasedSequence& sequence) const {
 }
 
 bool DraftEngine::can_grow(const LeasedSequence& sequence) const {
-  if (sequence.is_stuck || sequence.is_outgrown || sequence.n_chain() >= chain_limit(sequence) ||
-      sequence.tokens.size() >= max_len_)
+  const DraftChain& chain = sequence.chain;
+  if (sequence.is_stuck || chain.is_outgrown() || chain.n_guesses() >= chain_limit(sequence) ||
+      chain.length() >= max_len_)
     return false;
-  const auto& endings = sequence.endings;
-  const bool has_ended = sequence.n_chain() > 0 &&
-                         std::binary_search(endings.begin(), endings.end(), sequence.tokens.back());
+  const bool has_ended =
+      chain.n_guesses() > 0 && std::ranges::binary_search(sequence.endings, chain.text().back());
   return !has_ended;
 }
 
 std::uint32_t DraftEngine::n_pending(const LeasedSequence& sequence) const {
   const Position n_cached = sequence.has_cache ? kv_.length(sequence.cache_name) : 0;
-  return static_cast<std::uint32_t>(sequence.tokens.size()) - n_cached;
+  return sequence.chain.length() - n_cached;
 }
 
 bool DraftEngine::wants_rows(const LeasedSequence& sequence) const {
   if (can_grow(sequence)) return true;
-  if (sequence.budget > 0 || sequence.is_outgrown) return false;
+  if (sequence.budget > 0 || sequence.chain.is_outgrown()) return false;
   return (sequence.has_cache || sequence.is_fresh) && n_pending(sequence) > kIdleCatchUp;
 }
 
 bool DraftEngine::has_work() const {
   // Beside no chain at all branches are worth a pass where rows beside one cost hardly anything.
-  const bool may_have_branches = n_branch_rows(0) > 0;
+  const bool may_have_branches = branches_.may_have_passes_alone();
   return std::any_of(sequences_.begin(), sequences_.end(), [&](const auto& entry) {
     return entry.second->owes_answer || wants_rows(*entry.second) ||
-           (may_have_branches && wants_branch_rows(*entry.second));
+           (may_have_branches && may_branch(*entry.second) && branches_.wants_rows(*entry.second));
   });
 }
 
@@ -103,10 +114,8 @@ const DraftOutput& DraftEngine::step(TimePoint now) {
   fill_step(now);
   if (step_.n_slices() > 0) {
     step_.run();
-    for (std::size_t i = 0; i < in_step_.size(); ++i) {
-      const auto [sequence, branch] = in_step_[i];
-      branch == nullptr ? extend(*sequence, i) : extend_branch(*sequence, *branch, i);
-    }
+    for (std::size_t i = 0; i < in_step_.size(); ++i) extend(*in_step_[i], i);
+    branches_.extend();
     output_.n_rows = static_cast<std::uint32_t>(step_.plan().tokens.size());
     output_.n_steps = 1 + step_.plan().n_ahead;
     output_.n_rows += step_.plan().n_ahead * static_cast<std::uint32_t>(step_.n_slices());
@@ -123,8 +132,8 @@ const DraftOutput& DraftEngine::step(TimePoint now) {
 // How many more guesses it wants and may make.
 std::uint32_t DraftEngine::n_wanted(const LeasedSequence& sequence) const {
   if (!can_grow(sequence)) return 0;
-  return std::min(chain_limit(sequence) - sequence.n_chain(),
-                  max_len_ - static_cast<Position>(sequence.tokens.size()));
+  return std::min(chain_limit(sequence) - sequence.chain.n_guesses(),
+                  max_len_ - sequence.chain.length());
 }
 
 // Steps that may follow the next one without the host: until the first of all has its guesses, so
@@ -132,8 +141,8 @@ std::uint32_t DraftEngine::n_wanted(const LeasedSequence& sequence) const {
 // the tokens that were chosen (penalties and bad words of several tokens are counted by the host),
 // and where rows or blocks are scarce.
 std::uint32_t DraftEngine::n_chainable() const {
-  if (!may_chain_ || order_.empty()) return 0;
-  std::uint32_t n_steps = options_.max_chained;
+  if (max_chained_ == 1 || order_.empty()) return 0;
+  std::uint32_t n_steps = max_chained_;
   std::size_t n_rows = 0;
   for (const LeasedSequence* sequence : order_) {
     // One that is ahead listens after every step, for the record that makes its guesses void.
@@ -214,7 +223,8 @@ void DraftEngine::fill_step(TimePoint now) {
   for (LeasedSequence* sequence : order_) {
     if (!wants_rows(*sequence)) continue;  // lost its blocks to one before it
     if (!sequence->has_cache) {
-      const auto hit = kv_.open(sequence->cache_name, sequence->tokens, sequence->tenant_salt);
+      const auto hit =
+          kv_.open(sequence->cache_name, sequence->chain.text(), sequence->tenant_salt);
       FORETOKEN_CHECK(hit.ok());
       sequence->has_cache = true;
       sequence->is_fresh = false;
@@ -238,24 +248,55 @@ void DraftEngine::fill_step(TimePoint now) {
     }
     sequence->turn = ++n_turns_;
     note_prompt_work(*sequence, n_rows);
-    in_step_.push_back({sequence});
+    in_step_.push_back(sequence);
     rows_left -= n_rows;
     if (is_prompt) chunk_left -= n_rows;
   }
   if (rows_left == 0 || chunk_left == 0) most_work_ = prompt_work_;  // rows were the limit
-  add_branch_rows(rows_left);
+  branches_.add_rows(rows_left);
+}
+
+// Whether texts beside its chain may be of use: those of a target that listens all the time.
+bool DraftEngine::may_branch(const LeasedSequence& sequence) const {
+  return branches_.are_on() && sequence.run_ahead > 0 && sequence.budget > 0 &&
+         !sequence.chain.is_outgrown();
+}
+
+// Beside the chains of the pass, of the same sequences; where there are none, of all.
+void DraftEngine::plan_branches() {
+  branching_.clear();
+  std::uint32_t n_others = 0;
+  bool has_prompt = false;  // these come first
+  for (LeasedSequence* sequence : order_) {
+    n_others += n_pending(*sequence);
+    has_prompt = has_prompt || n_pending(*sequence) > kFewBehind;
+    if (may_branch(*sequence)) branching_.push_back(sequence);
+  }
+  if (order_.empty())
+    for (const auto& [key, sequence] : sequences_)
+      if (may_branch(*sequence)) branching_.push_back(sequence.get());
+  if (has_prompt) branching_.clear();
+  branches_.plan(branching_, n_others);
+}
+
+// Blocks are short: those of branches are the first to go.
+bool DraftEngine::drop_all_branches() {
+  bool has_dropped = false;
+  for (const auto& [key, sequence] : sequences_)
+    has_dropped = branches_.give_way(*sequence) || has_dropped;
+  return has_dropped;
 }
 
 bool DraftEngine::add_slice(LeasedSequence& sequence, std::uint32_t n_rows) {
   const Position start = kv_.length(sequence.cache_name);
-  const bool chooses = start + n_rows == sequence.tokens.size() && can_grow(sequence);
+  const bool chooses = start + n_rows == sequence.chain.length() && can_grow(sequence);
   return step_
       .add({.seq = sequence.cache_name,
-            .known = std::span<const TokenId>(sequence.tokens).subspan(start, n_rows),
+            .known = sequence.chain.text().subspan(start, n_rows),
             .rules = chooses ? &sequence.rules : nullptr,
-            .guessed = chooses ? sequence.chain() : std::span<const TokenId>{},
+            .guessed = chooses ? sequence.chain.guessed() : std::span<const TokenId>{},
             .endings = sequence.endings,
-            .n_top = chooses ? n_likeliest(sequence) : 0})
+            .n_top = chooses && may_branch(sequence) ? kRunnerUpPool : 0})
       .ok();
 }
 
@@ -270,8 +311,7 @@ bool DraftEngine::take_blocks_from_another(const LeasedSequence& beneficiary, Ti
     LeasedSequence* candidate = sequence.get();
     if (!candidate->has_cache || candidate == &beneficiary ||
         kv_.length(candidate->cache_name) == 0 ||
-        std::any_of(in_step_.begin(), in_step_.end(),
-                    [&](const InStep& each) { return each.sequence == candidate; }))
+        std::ranges::find(in_step_, candidate) != in_step_.end())
       continue;
     const bool is_idle = is_idle_now(*candidate);
     if (!is_idle && candidate->cache_name < beneficiary.cache_name) continue;
@@ -303,10 +343,10 @@ void DraftEngine::extend(LeasedSequence& sequence, std::size_t slice) {
   const PlanSlice& plan = step_.plan().slices[slice];
   if (plan.n_choices == 0) {
     sequence.is_stuck = false;
-    return step_.commit(slice, plan.n_known, sequence.tokens);
+    return step_.commit(slice, plan.n_known, sequence.chain.text());
   }
   const std::uint32_t n_fed = append_choices(sequence, slice, plan.n_known);
-  step_.commit(slice, n_fed, sequence.tokens);
+  step_.commit(slice, n_fed, sequence.chain.text());
 }
 
 // The choices after the n_fed tokens that its rows were given. Returns how many it was given then.
@@ -317,10 +357,7 @@ std::uint32_t DraftEngine::append_choices(LeasedSequence& sequence,
     const Choice& choice = step_.chained(slice, k);
     sequence.is_stuck = choice.token < 0;
     if (sequence.is_stuck) return n_fed - 1;  // its row is asked again when something has changed
-    sequence.tokens.push_back(choice.token);
-    sequence.confidences.push_back(confidence_byte(choice.logprob));
-    sequence.runners_up.push_back(may_branch(sequence) ? runners_up(slice, choice.token)
-                                                       : kNoRunnersUp);
+    sequence.chain.append(choice.token, guess_of(step_, slice, choice));
     sequence.has_guessed = true;
     ++output_.n_drafted;
     if (k == step_.plan().n_ahead || !can_grow(sequence)) return n_fed;
@@ -372,21 +409,42 @@ bool DraftEngine::has_news(const LeasedSequence& sequence) {
 }
 
 void DraftEngine::emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked, Answer answer) {
-  const auto chain = sequence.chain();
+  const std::span<const TokenId> chain = sequence.chain.guessed();
   sequence.has_guessed = false;
   ReadyProposal& ready = output_.proposals.emplace_back(
       ReadyProposal{.to = sequence.key.target,
                     .record = {.seq = sequence.key.seq,
                                .lease = sequence.lease,
                                .epoch = epoch,
-                               .base = sequence.known,
+                               .base = sequence.chain.known(),
                                .prefix = sequence.prefix,
                                .tokens = {chain.begin(), chain.end()},
-                               .confidence = sequence.confidences,
-                               .known = sequence.known,
+                               .known = sequence.chain.known(),
                                .is_partial = answer == Answer::kPart},
                     .asked = asked});
+  for (const Guess& guess : sequence.chain.guesses())
+    ready.record.confidence.push_back(guess.confidence);
   append_branches(sequence, ready.record);
+}
+
+// Those that have grown since they were last sent, after the chain.
+void DraftEngine::append_branches(LeasedSequence& sequence, wire::ProposalRecord& record) {
+  const auto n_chain = static_cast<std::uint16_t>(record.tokens.size());
+  for (DraftBranch& branch : sequence.branches) {
+    if (!std::exchange(branch.has_grown, false)) continue;
+    const auto at = static_cast<std::uint16_t>(branch.position - sequence.chain.known());
+    if (record.parents.empty())
+      for (std::uint16_t i = 0; i < n_chain; ++i)
+        record.parents.push_back(i == 0 ? kParentIsBase : static_cast<std::uint16_t>(i - 1));
+    for (std::uint32_t own = 0; own < branch.n_own(); ++own) {
+      const auto before = static_cast<std::uint16_t>(record.tokens.size() - 1);
+      record.parents.push_back(own > 0   ? before
+                               : at == 0 ? kParentIsBase
+                                         : static_cast<std::uint16_t>(at - 1));
+      record.tokens.push_back(branch.tokens[own]);
+      record.confidence.push_back(branch.guesses[own].confidence);
+    }
+  }
 }
 
 DraftSnapshot DraftEngine::snapshot() const {
@@ -394,8 +452,12 @@ DraftSnapshot DraftEngine::snapshot() const {
   snapshot.n_attached = static_cast<std::uint32_t>(sequences_.size());
   for (const auto& [key, sequence] : sequences_) {
     if (wants_rows(*sequence)) ++snapshot.n_behind;
-    snapshot.n_remembered += sequence->tokens.size();
+    snapshot.n_remembered += sequence->chain.length();
   }
+  const BranchStats& branches = branches_.stats();
+  snapshot.n_branches = branches.n_begun;
+  snapshot.n_branches_taken = branches.n_taken;
+  snapshot.n_branch_tokens = branches.n_tokens;
   snapshot.kv = kv_.stats();
   return snapshot;
 }

@@ -21,14 +21,12 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/result.h"
-#include "common/engine/draft_branch.h"
+#include "common/engine/draft_branches.h"
 #include "common/engine/engine_options.h"
 #include "common/engine/step.h"
 #include "common/kv/kv_cache.h"
 #include "common/messages/draft.h"
-#include "common/spec/guess_outcomes.h"
 #include "common/spec/prefill_cost.h"
-#include "common/spec/row_rules.h"
 #include "common/spec/step_cost.h"
 
 namespace foretoken {
@@ -143,8 +141,7 @@ class DraftEngine {
   DraftOutcome attach_anew(const TargetKey& from, wire::Attach& attach, TimePoint now);
   DraftOutcome apply(LeasedSequence& sequence, const wire::ProposeRecord& record, TimePoint now);
   void take_in(LeasedSequence& sequence, std::span<const TokenId> committed);
-  static std::uint32_t n_agreed_with(const LeasedSequence& sequence,
-                                     std::span<const TokenId> committed);
+  void cut(LeasedSequence& sequence, std::uint32_t n_agreed);
   wire::Need need(const LeasedSequence& sequence, NeedReason reason);
   void forget(LeasedSequences::iterator at);
   void drop_cache(LeasedSequence& sequence);
@@ -175,60 +172,26 @@ class DraftEngine {
   void emit_ahead();
   static bool has_news(const LeasedSequence& sequence);
   static void append_branches(LeasedSequence& sequence, wire::ProposalRecord& record);
-  static constexpr Position kEverywhere = 0xffffffff;
-  // A row for a text beside a chain.
-  struct BranchRow {
-    double worth = 0;  // probability that its guess comes to be used
-    LeasedSequence* of = nullptr;
-    Position position = 0;  // of the guess that is wrong
-    std::size_t rank = 0;   // of the runner-up that comes instead
-  };
-  std::int32_t n_likeliest(const LeasedSequence& sequence) const;
-  RunnersUp runners_up(std::size_t slice, TokenId chosen) const;
   bool may_branch(const LeasedSequence& sequence) const;
-  template <class Visitor>
-  void each_branch_row(const LeasedSequence& sequence, Visitor&& visit) const;
-  double outlook_of_branch(const LeasedSequence& sequence,
-                           Position position,
-                           std::size_t rank) const;
-  bool wants_branch_rows(const LeasedSequence& sequence) const;
-  static DraftBranch* branch_of(const BranchRow& row);
-  bool may_begin(const LeasedSequence& sequence, Position position, std::size_t rank) const;
-  std::uint32_t n_branch_rows(std::uint32_t n_others) const;
-  void gather_branch_rows(LeasedSequence& sequence);
   void plan_branches();
-  void begin_branch(const BranchRow& row);
-  void add_branch_rows(std::uint32_t rows_left);
-  void extend_branch(const LeasedSequence& sequence, DraftBranch& branch, std::size_t slice);
-  bool take_branch(LeasedSequence& sequence, std::uint32_t n_agreed, TokenId token);
-  void note_outcomes(const LeasedSequence& sequence,
-                     std::span<const TokenId> committed,
-                     std::uint32_t n_agreed);
-  void drop_branches(LeasedSequence& sequence, Position below = kEverywhere);
   bool drop_all_branches();
   enum class Answer : std::uint8_t { kWhole, kPart };
   void emit(LeasedSequence& sequence, Epoch epoch, TimePoint asked, Answer answer);
 
   DraftEngineOptions options_;
   std::vector<TokenId> eos_ids_;
-  Position max_len_ = 0;
+  Position max_len_;           // of a text
+  std::uint32_t max_chained_;  // steps that the device takes before the host listens
   TokenId n_ids_ = 0;
-  bool may_chain_ = false;
   KvCache kv_;
   Step step_;
   LeasedSequences sequences_;
   std::map<TargetKey, std::uint32_t> run_ahead_;  // where it is not as in the options
   std::uint64_t n_opened_ = 0;                    // names sequences in kv_
   std::uint64_t n_turns_ = 0;
-  struct InStep {
-    LeasedSequence* sequence = nullptr;
-    DraftBranch* branch = nullptr;  // null: its chain
-  };
-  std::vector<InStep> in_step_;  // beside the step's slices
-  std::vector<BranchRow> branch_rows_;
-  std::uint32_t n_without_branches_ = 0;  // passes in which their rows were too dear
-  GuessOutcomes outcomes_;
+  std::vector<LeasedSequence*> in_step_;  // beside the step's first slices
   std::vector<LeasedSequence*> order_;
+  std::vector<BranchedSequence*> branching_;  // kept for its memory
 
   // What passes cost, and how much prompt the one under way may have.
   StepCost cost_;
@@ -237,6 +200,7 @@ class DraftEngine {
   double most_work_ = 0;
   double prompt_work_ = 0;
   double attention_rows_ = 0;  // that the prompts' attention is worth
+  DraftBranches branches_;     // forks sequences of kv_
   DraftOutput output_;
   DraftSnapshot totals_;
 };

@@ -104,7 +104,7 @@ wire::Need DraftEngine::need(const LeasedSequence& sequence, NeedReason reason) 
   ++totals_.n_needs;
   return {.seq = sequence.key.seq,
           .lease = sequence.lease,
-          .known = sequence.known,
+          .known = sequence.chain.known(),
           .prefix = sequence.prefix,
           .reason = reason};
 }
@@ -121,14 +121,15 @@ DraftOutcome DraftEngine::apply(LeasedSequence& sequence,
                                 TimePoint now) {
   const std::span<const TokenId> tail(record.tail);
   sequence.renewed = now;
-  if (record.from > sequence.known) return need(sequence, NeedReason::kGap);
-  const std::size_t n_old = std::min<std::size_t>(sequence.known - record.from, tail.size());
-  if (!sequence.is_outgrown &&
+  if (record.from > sequence.chain.known()) return need(sequence, NeedReason::kGap);
+  const std::size_t n_old =
+      std::min<std::size_t>(sequence.chain.known() - record.from, tail.size());
+  if (!sequence.chain.is_outgrown() &&
       !std::equal(tail.begin(), tail.begin() + static_cast<std::ptrdiff_t>(n_old),
-                  sequence.tokens.begin() + static_cast<std::ptrdiff_t>(record.from)))
+                  sequence.chain.text().begin() + static_cast<std::ptrdiff_t>(record.from)))
     return need(sequence, NeedReason::kMismatch);
   const std::span<const TokenId> committed = tail.subspan(n_old);
-  const bool reaches_known = record.from + tail.size() >= sequence.known;
+  const bool reaches_known = record.from + tail.size() >= sequence.chain.known();
   const bool is_sound = std::all_of(committed.begin(), committed.end(),
                                     [&](TokenId t) { return t >= 0 && t < n_ids_; });
   if (!is_sound ||
@@ -154,57 +155,44 @@ DraftOutcome DraftEngine::apply(LeasedSequence& sequence,
   return Applied{};
 }
 
-std::uint32_t DraftEngine::n_agreed_with(const LeasedSequence& sequence,
-                                         std::span<const TokenId> committed) {
-  const auto chain = sequence.chain();
-  const auto differs =
-      std::mismatch(committed.begin(), committed.end(), chain.begin(), chain.end());
-  return static_cast<std::uint32_t>(differs.first - committed.begin());
-}
-
 // The chain as far as it agrees becomes committed; at the first difference chain and cache are cut,
 // to the very token, unless a branch goes on from there.
 void DraftEngine::take_in(LeasedSequence& sequence, std::span<const TokenId> committed) {
-  if (sequence.is_outgrown) {
-    sequence.known += static_cast<std::uint32_t>(committed.size());
-    return;
+  DraftChain& chain = sequence.chain;
+  if (chain.is_outgrown()) return chain.commit(committed);
+  branches_.observe(sequence, committed);
+  std::uint32_t n_agreed = chain.n_agreed(committed);
+  if (n_agreed < committed.size()) {
+    const std::uint32_t n_void = chain.n_guesses() - n_agreed;
+    if (const std::uint32_t n_own = branches_.take(sequence, n_agreed, committed[n_agreed])) {
+      totals_.n_cut += n_void;
+      totals_.n_drafted += n_own;
+      n_agreed = chain.n_agreed(committed);
+    }
   }
-  std::uint32_t n_agreed = n_agreed_with(sequence, committed);
-  note_outcomes(sequence, committed, n_agreed);
-  if (n_agreed < committed.size() && take_branch(sequence, n_agreed, committed[n_agreed]))
-    n_agreed = n_agreed_with(sequence, committed);
   totals_.n_kept += n_agreed;
-  if (n_agreed == committed.size()) {
-    const auto drop_first = [n_agreed](auto& of_chain) {
-      of_chain.erase(of_chain.begin(), of_chain.begin() + n_agreed);
-    };
-    drop_first(sequence.confidences);
-    drop_first(sequence.runners_up);
-    drop_branches(sequence, sequence.known + n_agreed);
-  } else {
-    drop_branches(sequence);
-    totals_.n_cut += sequence.n_chain() - n_agreed;
-    const std::uint32_t n_valid = sequence.known + n_agreed;
-    sequence.tokens.resize(n_valid);
-    if (sequence.has_cache && kv_.length(sequence.cache_name) > n_valid)
-      kv_.truncate(sequence.cache_name, n_valid);
-    const auto differs = committed.begin() + n_agreed;
-    sequence.tokens.insert(sequence.tokens.end(), differs, committed.end());
-    sequence.confidences.clear();
-    sequence.runners_up.clear();
-  }
+  if (n_agreed == committed.size())
+    branches_.drop(sequence, chain.known() + n_agreed);
+  else
+    cut(sequence, n_agreed);
+  chain.commit(committed);
   for (const TokenId token : committed) sequence.rules.commit(token);
-  sequence.known += static_cast<std::uint32_t>(committed.size());
   outgrow_if_due(sequence);
 }
 
+// The guesses from n_agreed on are void, with their cache and all branches.
+void DraftEngine::cut(LeasedSequence& sequence, std::uint32_t n_agreed) {
+  branches_.drop(sequence);
+  totals_.n_cut += sequence.chain.n_guesses() - n_agreed;
+  const Position n_valid = sequence.chain.known() + n_agreed;
+  if (sequence.has_cache && kv_.length(sequence.cache_name) > n_valid)
+    kv_.truncate(sequence.cache_name, n_valid);
+}
+
 void DraftEngine::outgrow_if_due(LeasedSequence& sequence) {
-  if (sequence.known < max_len_) return;
+  if (sequence.chain.known() < max_len_) return;
   drop_cache(sequence);
-  sequence.is_outgrown = true;
-  sequence.tokens = {};
-  sequence.confidences = {};
-  sequence.runners_up = {};
+  sequence.chain.outgrow();
 }
 
 void DraftEngine::detach(const TargetKey& from, const wire::CloseSequence& close) {
@@ -248,7 +236,7 @@ void DraftEngine::forget(LeasedSequences::iterator at) {
 }
 
 void DraftEngine::drop_cache(LeasedSequence& sequence) {
-  drop_branches(sequence);
+  branches_.drop(sequence);
   if (sequence.has_cache) kv_.close(sequence.cache_name);
   sequence.has_cache = false;
 }

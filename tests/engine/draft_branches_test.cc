@@ -1,390 +1,324 @@
-// Texts beside a draft's chain: what is said of them, what becomes of them, and what they cost.
-#include <gtest/gtest.h>
+// Branches alone, without leases or messages: which are begun, what holds of them, and how they
+// end.
+#include "common/engine/draft_branches.h"
+
+#include <gmock/gmock.h>
 
 #include <algorithm>
-#include <array>
+#include <chrono>
 #include <memory>
 #include <random>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "common/engine/draft_engine.h"
+#include "common/engine/runners_up.h"
 #include "common/kv/invariants.h"
-#include "common/spec/prefix_hash.h"
-#include "common/spec/proposal.h"
 #include "kernels/include/backend.h"
-#include "tests/engine/attach_request.h"
-#include "tests/support/plain_decode.h"
 #include "tests/support/scripted_model.h"
 
 namespace foretoken {
 namespace {
 
-constexpr PrefixHash kRoot = 42;
-const TimePoint kStart{std::chrono::hours(1)};
-constexpr TargetKey kTarget{WorkerId{1}, Incarnation{5}};
-const std::vector<TokenId> kPrompt{3, 1, 4, 1, 5, 9, 2, 6, 5};
+using testing::ElementsAre;
+using testing::IsEmpty;
 
-// A text that a proposal says, and how much of it is its chain's.
-struct SaidText {
-  std::vector<TokenId> tokens;
-  std::size_t n_chain = 0;  // of these, from the first on
-};
-
-std::vector<SaidText> branches_of(const wire::ProposalRecord& record) {
-  std::vector<SaidText> texts;
-  std::vector<bool> has_next(record.tokens.size());
-  for (const std::uint16_t parent : record.parents)
-    if (parent != kParentIsBase) has_next[parent] = true;
-  for (std::size_t leaf = chain_length(record); leaf < record.tokens.size(); ++leaf) {
-    if (has_next[leaf]) continue;
-    SaidText text;
-    for (std::size_t at = leaf;; at = record.parents[at]) {
-      text.tokens.insert(text.tokens.begin(), record.tokens[at]);
-      text.n_chain += at < chain_length(record) ? 1 : 0;
-      if (record.parents[at] == kParentIsBase) break;
+// What the header says of each branch of a chain; a sentence for each that is not so.
+std::vector<std::string> branch_violations(const BranchedSequence& sequence, const KvCache& kv) {
+  std::vector<std::string> all;
+  const DraftChain& chain = sequence.chain;
+  std::set<std::pair<Position, std::size_t>> texts;
+  for (const DraftBranch& branch : sequence.branches) {
+    const std::string which =
+        "the branch at " + std::to_string(branch.position) + "." + std::to_string(branch.rank);
+    if (!texts.emplace(branch.position, branch.rank).second) all.push_back(which + " is twice");
+    if (branch.position < chain.known() || branch.position >= chain.length()) {
+      all.push_back(which + " is at no guess");
+      continue;
     }
-    texts.push_back(std::move(text));
+    const Guess& wrong = chain.guesses()[branch.position - chain.known()];
+    if (branch.tokens.empty() || branch.tokens.front() != wrong.runners_up[branch.rank])
+      all.push_back(which + " begins with no runner-up");
+    if (branch.guesses.size() != branch.tokens.size())
+      all.push_back(which + " lacks what is kept of its guesses");
+    if (!kv.contains(branch.cache_name) || kv.length(branch.cache_name) < branch.position ||
+        kv.length(branch.cache_name) > branch.length())
+      all.push_back(which + " has another text in the cache");
   }
-  return texts;
+  return all;
 }
 
-class DraftBranches : public ::testing::Test {
+// Greedy, and with nothing guessed yet.
+struct GreedySequence : BranchedSequence {
+  explicit GreedySequence(std::uint64_t name, std::vector<TokenId> prompt = {3, 1, 4, 1, 5})
+      : BranchedSequence{.cache_name = SeqId{name},
+                         .has_cache = true,
+                         .rules = {SamplingParams{.temperature = 0, .n_logprobs = 0}, {}, prompt},
+                         .chain = DraftChain(prompt)} {}
+};
+
+class Branches : public ::testing::Test {
  protected:
-  static DraftEngineOptions options() {
-    DraftEngineOptions options;
-    options.kv = {.n_blocks = 300, .block_tokens = 4};
-    options.max_batch_rows = 64;
-    options.prefill_chunk = 64;
-    options.run_ahead = 8;
-    options.branch_rows = 3;
-    return options;
+  static constexpr Position kLongest = 120;
+  void SetUp() override { start({.n_rows = 3, .max_len = kLongest}); }
+  void start(BranchLimits limits, std::int32_t n_blocks = 200) {
+    kv_ = std::make_unique<KvCache>(KvCacheConfig{.n_blocks = n_blocks, .block_tokens = 4});
+    step_ = std::make_unique<Step>(model_, *backend_, *kv_, 0);
+    branches_ = std::make_unique<DraftBranches>(*kv_, *step_, cost_, limits);
+    one_ = std::make_unique<GreedySequence>(1);
+    kv_->open(one_->cache_name, {}, 0).value();
   }
-  void start(const DraftEngineOptions& options) {
-    engine_ = std::make_unique<DraftEngine>(model_, *backend_, options);
-  }
-  void attach(std::uint64_t seq,
-              const std::vector<TokenId>& tokens,
-              std::uint32_t budget,
-              const SamplingParams& params = {.temperature = 0, .max_tokens = 150}) {
-    (void)engine_->attach(kTarget, test::attach_message(SeqId{seq}, kRoot, tokens, budget, params),
-                          kStart);
-  }
-  void follow(std::uint64_t seq,
-              const std::vector<TokenId>& committed,
-              std::size_t from,
-              std::uint32_t budget,
-              std::uint32_t epoch) {
-    const auto outcome = engine_->follow(
-        kTarget,
-        {.seq = SeqId{seq},
-         .lease = Lease{1},
-         .epoch = Epoch{epoch},
-         .from = static_cast<Position>(from),
-         .tail = {committed.begin() + static_cast<std::ptrdiff_t>(from), committed.end()},
-         .prefix = prefix_hash_extend(kRoot, committed),
-         .budget = budget},
-        kStart);
-    EXPECT_TRUE(std::holds_alternative<Applied>(outcome));
-  }
-  static constexpr int kToTheEnd = 2000;
-  // At most so many steps.
-  std::vector<wire::ProposalRecord> run(int n_steps = kToTheEnd) {
-    const bool runs_to_the_end = n_steps == kToTheEnd;
-    std::vector<wire::ProposalRecord> said;
-    for (; n_steps > 0 && engine_->has_work(); --n_steps) {
-      const DraftOutput& output = engine_->step(kStart);
-      for (const ReadyProposal& ready : output.proposals) said.push_back(ready.record);
-      n_busy_ += output.busy.size();
-      most_rows_ = std::max(most_rows_, output.n_rows);
+  // Guesses that a test makes up, of these confidences; with all three runners-up, and cached.
+  void guess(const std::vector<std::uint8_t>& confidences) {
+    for (const std::uint8_t confidence : confidences) {
+      const auto at = static_cast<TokenId>(one_->chain.length() % 9);
+      one_->chain.append(at, {confidence, {at + 10, at + 20, at + 30}});
     }
-    EXPECT_FALSE(runs_to_the_end && engine_->has_work()) << "no end";
-    const auto violations = kv_violations(engine_->kv().snapshot());
-    EXPECT_TRUE(violations.empty()) << violations.front();
-    return said;
+    const std::uint32_t n = one_->chain.length() - 1 - kv_->length(one_->cache_name);
+    kv_->reserve(one_->cache_name, n).value().commit(n, one_->chain.text());
   }
-  std::vector<TokenId> plain(const std::vector<TokenId>& prompt,
-                             std::uint32_t n,
-                             SamplingParams params = {.temperature = 0}) {
-    params.max_tokens = n;
-    OpenRequest request{.prompt = prompt, .params = params};
-    return plain_decode(model_, *backend_, request, 200).ids;
+  void plan(std::uint32_t n_others = 1) {
+    step_->begin();
+    BranchedSequence* sequences[] = {one_.get()};
+    branches_->plan(sequences, n_others);
+    check();
+  }
+  enum class Chain : std::uint8_t { kStays, kGrows };
+  // As the engine has it. Returns how many rows there were.
+  std::size_t pass(Chain chain = Chain::kStays, std::uint32_t rows_left = 60) {
+    plan();
+    if (chain == Chain::kGrows)
+      step_
+          ->add({.seq = one_->cache_name,
+                 .known = one_->chain.text().subspan(kv_->length(one_->cache_name)),
+                 .rules = &one_->rules,
+                 .guessed = one_->chain.guessed(),
+                 .n_top = kRunnerUpPool})
+          .value();
+    branches_->add_rows(rows_left);
+    const std::size_t n_rows = step_->plan().tokens.size();
+    if (n_rows > 0) step_->run();
+    if (chain == Chain::kGrows) {
+      const Choice& choice = step_->choices(0).back();
+      one_->chain.append(choice.token, guess_of(*step_, 0, choice));
+      step_->commit(0, step_->plan().slices[0].n_known, one_->chain.text());
+    }
+    branches_->extend();
+    step_->begin();
+    check();
+    return n_rows;
+  }
+  void commit(const std::vector<TokenId>& tokens) {
+    branches_->observe(*one_, tokens);
+    std::uint32_t n = one_->chain.n_agreed(tokens);
+    if (n < tokens.size() && branches_->take(*one_, n, tokens[n]) > 0)
+      n = one_->chain.n_agreed(tokens);
+    const Position agreed = one_->chain.known() + n;
+    branches_->drop(*one_, n == tokens.size() ? agreed : kLongest);
+    if (n < tokens.size() && kv_->length(one_->cache_name) > agreed)
+      kv_->truncate(one_->cache_name, agreed);
+    one_->chain.commit(tokens);
+    for (const TokenId token : tokens) one_->rules.commit(token);
+    check();
+  }
+  void check() {
+    EXPECT_THAT(branch_violations(*one_, *kv_), IsEmpty());
+    EXPECT_THAT(kv_violations(kv_->snapshot()), IsEmpty());
+    EXPECT_EQ(kv_->snapshot().sequences.size(), 1 + one_->branches.size()) << "each has a fork";
+  }
+  std::vector<Position> places() const {
+    std::vector<Position> all;
+    for (const DraftBranch& branch : one_->branches) all.push_back(branch.position);
+    return all;
   }
 
   std::unique_ptr<Backend> backend_ = make_backend({.device = "cpu", .n_threads = 1});
-  ScriptedModel model_{{.vocab_size = 40, .max_model_len = 200, .eos_token_ids = {}}};
-  std::unique_ptr<DraftEngine> engine_;
-  std::size_t n_busy_ = 0;
-  std::uint32_t most_rows_ = 0;
+  ScriptedModel model_{{.vocab_size = 40, .max_model_len = kLongest, .eos_token_ids = {}}};
+  StepCost cost_;
+  std::unique_ptr<KvCache> kv_;
+  std::unique_ptr<Step> step_;
+  std::unique_ptr<DraftBranches> branches_;
+  std::unique_ptr<BranchedSequence> one_;
 };
 
-std::vector<TokenId> joined(std::vector<TokenId> text, std::span<const TokenId> more) {
-  text.insert(text.end(), more.begin(), more.end());
-  return text;
+TEST_F(Branches, BeginWhereAGuessIsMostProbablyWrong) {
+  start({.n_rows = 1, .max_len = kLongest});
+  guess({250, 100, 240});
+  plan();
+  EXPECT_THAT(places(), ElementsAre(6)) << "of 5, 6 and 7";
+  EXPECT_EQ(one_->branches[0].rank, 0u);
+  EXPECT_THAT(one_->branches[0].tokens, ElementsAre(16));
+  EXPECT_EQ(branches_->stats().n_begun, 1u);
 }
 
-// Under the same noise, as the chain's are.
-TEST_F(DraftBranches, GoOnFromARunnerUpAsTheModelWould) {
-  for (const float temperature : {0.0f, 0.9f}) {
-    SCOPED_TRACE(temperature);
-    const SamplingParams params{.temperature = temperature, .seed = 9, .max_tokens = 150};
-    start(options());
-    attach(1, kPrompt, 4, params);
-    std::size_t n_branches = 0;
-    for (const wire::ProposalRecord& record : run()) {
-      const auto n_chain = chain_length(record);
-      ASSERT_EQ(std::vector(record.tokens.begin(), record.tokens.begin() + n_chain),
-                plain(kPrompt, n_chain, params));
-      for (const SaidText& said : branches_of(record)) {
-        ++n_branches;
-        ASSERT_GE(said.tokens.size(), said.n_chain + 2) << "a runner-up alone is of no use";
-        const auto text = std::span(said.tokens);
-        const auto before = joined(kPrompt, text.first(said.n_chain));
-        const TokenId wrong = plain(before, 1, params).front();
-        const TokenId runner_up = said.tokens[said.n_chain];
-        EXPECT_NE(runner_up, wrong);
-        const auto after = joined(kPrompt, text.first(said.n_chain + 1));
-        const auto own = text.subspan(said.n_chain + 1);
-        EXPECT_EQ(std::vector(own.begin(), own.end()),
-                  plain(after, static_cast<std::uint32_t>(own.size()), params));
-      }
-    }
-    EXPECT_GT(n_branches, 5u);
-    EXPECT_GT(most_rows_, 2u) << "beside the chain";
+TEST_F(Branches, BeginWithTheRunnerUpThatCameOftenest) {
+  start({.n_rows = 1, .max_len = kLongest});
+  for (int i = 0; i < 40; ++i) {
+    guess({100});
+    commit({one_->chain.guesses()[0].runners_up[1]});
   }
+  guess({100});
+  plan();
+  ASSERT_EQ(one_->branches.size(), 1u);
+  EXPECT_EQ(one_->branches[0].rank, 1u);
 }
 
-// It is what the row would have chosen, were its first choice forbidden.
-TEST_F(DraftBranches, BeginWithTheNextBestOfTheRow) {
-  int n_seen = 0;
-  for (const float temperature : {0.0f, 0.9f})
-    for (const TokenId first : {3, 4, 5, 6}) {
-      SamplingParams params{.temperature = temperature, .seed = 4, .max_tokens = 150};
-      start(options());
-      const std::vector<TokenId> prompt{first, 1, 4};
-      attach(1, prompt, 4, params);
-      std::set<std::size_t> seen;  // positions; the best runner-up of each comes first
-      for (const wire::ProposalRecord& record : run())
-        for (const SaidText& said : branches_of(record)) {
-          if (!seen.insert(said.n_chain).second) continue;
-          const auto before = joined(prompt, std::span(said.tokens).first(said.n_chain));
-          params.bad_words = {{plain(before, 1, params).front()}};
-          EXPECT_EQ(said.tokens[said.n_chain], plain(before, 1, params).front());
-          params.bad_words.clear();
-          ++n_seen;
-        }
-    }
-  EXPECT_GT(n_seen, 10);
+TEST_F(Branches, AreNotBegunWhereAGuessIsCertain) {
+  guess({255, 255, 255});
+  EXPECT_FALSE(branches_->wants_rows(*one_));
+  plan();
+  EXPECT_THAT(places(), IsEmpty());
 }
 
-TEST_F(DraftBranches, BeginWithNoForbiddenToken) {
-  SamplingParams params{.temperature = 0, .max_tokens = 150};
-  const auto first_runner_up = [&] {
-    start(options());
-    attach(1, kPrompt, 4, params);
-    for (const wire::ProposalRecord& record : run())
-      for (const SaidText& said : branches_of(record))
-        if (said.n_chain == 0) return said.tokens.front();
-    return TokenId{-1};
-  };
-  const TokenId before = first_runner_up();
-  ASSERT_GE(before, 0);
-  params.bad_words = {{before}};
-  EXPECT_NE(first_runner_up(), before);
-  EXPECT_GE(first_runner_up(), 0);
-}
-
-TEST_F(DraftBranches, AreTheAnswerAtOnceWhereTheTextGoesOnSo) {
-  start(options());
-  attach(1, kPrompt, 2);
-  std::vector<TokenId> taken;
-  std::size_t n_chain = 0;
-  for (const wire::ProposalRecord& record : run())
-    for (const SaidText& said : branches_of(record))
-      if (said.tokens.size() >= said.n_chain + 3 && said.n_chain > 0)
-        taken = said.tokens, n_chain = said.n_chain;
-  ASSERT_FALSE(taken.empty());
-  const auto committed = joined(kPrompt, std::span(taken).first(n_chain + 1));
-  const std::uint64_t n_drafted = engine_->snapshot().n_drafted;
-  follow(1, committed, kPrompt.size(), 2, 1);
-  const DraftOutput& output = engine_->step(kStart);
-  EXPECT_EQ(output.n_rows, 0u);
-  ASSERT_EQ(output.proposals.size(), 1u);
-  const auto& tokens = output.proposals.front().record.tokens;
-  EXPECT_EQ(std::vector(tokens.begin(), tokens.begin() + 2),
-            std::vector(taken.begin() + static_cast<std::ptrdiff_t>(n_chain) + 1,
-                        taken.begin() + static_cast<std::ptrdiff_t>(n_chain) + 3));
-  EXPECT_EQ(engine_->snapshot().n_branches_taken, 1u);
-  EXPECT_GT(engine_->snapshot().n_drafted, n_drafted);
-  // And the chain goes on from there.
-  const auto said = run();
-  const auto n = chain_length(said.back());
-  EXPECT_EQ(std::vector(said.back().tokens.begin(), said.back().tokens.begin() + n),
-            plain(committed, n));
-}
-
-// As where a grammar allows a token after which the vocabulary has none.
-TEST_F(DraftBranches, AnswerWithNothingWhereNoTokenMayFollowARunnerUp) {
-  start(options());
-  attach(1, kPrompt, 4);
-  TokenId runner_up = -1;
-  for (const wire::ProposalRecord& record : run())
-    for (const SaidText& said : branches_of(record))
-      if (said.n_chain == 0) runner_up = said.tokens.front();
-  ASSERT_GE(runner_up, 0);
-  SamplingParams params{.temperature = 0, .max_tokens = 150};
-  for (TokenId next = 0; next < 40; ++next) params.bad_words.push_back({runner_up, next});
-  start(options());
-  attach(1, kPrompt, 4, params);
-  run();
-  follow(1, joined(kPrompt, std::vector{runner_up}), kPrompt.size(), 4, 1);
-  const auto said = run();
-  ASSERT_EQ(said.size(), 1u);
-  EXPECT_EQ(said[0].epoch, Epoch{1});
-  EXPECT_TRUE(said[0].tokens.empty());
-}
-
-// The text ends there; a row would bring nothing.
-TEST_F(DraftBranches, DoNotBeginWithAnEndToken) {
-  start(options());
-  attach(1, kPrompt, 4);
-  std::set<TokenId> runners_up;
-  for (const wire::ProposalRecord& record : run())
-    for (const SaidText& said : branches_of(record)) runners_up.insert(said.tokens[said.n_chain]);
-  ASSERT_FALSE(runners_up.empty());
-  const std::uint64_t n_branches = engine_->snapshot().n_branches;
-  start(options());
-  auto message =
-      test::attach_message(SeqId{1}, kRoot, kPrompt, 4, {.temperature = 0, .max_tokens = 150});
-  message.end_tokens.assign(runners_up.begin(), runners_up.end());
-  (void)engine_->attach(kTarget, message, kStart);
-  for (const wire::ProposalRecord& record : run())
-    for (const SaidText& said : branches_of(record))
-      EXPECT_FALSE(runners_up.contains(said.tokens[said.n_chain]));
-  EXPECT_LT(engine_->snapshot().n_branches, n_branches);
-}
-
-TEST_F(DraftBranches, GoWithTheirSequence) {
-  for (const bool expires : {false, true}) {
-    start(options());
-    attach(1, kPrompt, 4);
-    run();
-    ASSERT_GT(engine_->snapshot().n_branches, 0u);
-    engine_->set_run_ahead(kTarget, 0);
-    follow(1, joined(kPrompt, std::vector<TokenId>{7}), kPrompt.size(), 4, 1);
-    for (const auto& record : run()) EXPECT_TRUE(record.parents.empty());
-    if (expires)
-      engine_->step(kStart + std::chrono::hours(1));
-    else
-      engine_->detach(kTarget, {.seq = SeqId{1}, .lease = Lease{1}});
-    EXPECT_EQ(engine_->snapshot().n_attached, 0u);
-    EXPECT_EQ(engine_->snapshot().kv.n_used, 0);
+TEST_F(Branches, AreSoManyAndNoMore) {
+  start({.n_rows = 60, .max_len = kLongest});
+  guess({40});
+  for (std::size_t i = 0; i < 300; ++i) {  // each of the runners-up comes as often
+    const std::vector<TokenId> instead{one_->chain.guesses()[0].runners_up[i % 3]};
+    branches_->observe(*one_, instead);
   }
+  commit({one_->chain.guessed()[0]});
+  guess(std::vector<std::uint8_t>(20, 220));
+  plan();
+  EXPECT_EQ(one_->branches.size(), 16u);
 }
 
-// Whatever the target goes on with, at any moment.
-TEST_F(DraftBranches, LeaveTheChainThatOfAFreshAttachmentAndNoBlocks) {
-  for (std::uint32_t seed = 1; seed <= 12; ++seed) {
+TEST_F(Branches, BeginWhereTheTextIsCachedAndMayStillGrow) {
+  guess({100});
+  const Position cached = kv_->length(one_->cache_name);
+  kv_->truncate(one_->cache_name, cached - 1);  // as after a prompt that is read in parts
+  EXPECT_FALSE(branches_->wants_rows(*one_));
+  start({.n_rows = 3, .max_len = 7});
+  guess({255, 100});  // the last place of the longest text
+  EXPECT_FALSE(branches_->wants_rows(*one_));
+}
+
+TEST_F(Branches, AreOffWithoutRows) {
+  start({.n_rows = 0, .max_len = kLongest});
+  guess({100, 100});
+  EXPECT_FALSE(branches_->are_on());
+  EXPECT_FALSE(branches_->may_have_passes_alone());
+  EXPECT_FALSE(branches_->wants_rows(*one_));
+  plan();
+  EXPECT_THAT(places(), IsEmpty());
+}
+
+TEST_F(Branches, AreTriedNowAndThenWhereRowsAreDear) {
+  for (int i = 0; i < 20; ++i)
+    for (const std::uint32_t n_rows : {1u, 2u, 3u, 4u})
+      cost_.observe(n_rows, std::chrono::milliseconds(n_rows));
+  EXPECT_FALSE(branches_->may_have_passes_alone());
+  guess({100, 100, 100});
+  int n_passes = 0;
+  while (one_->branches.empty() && n_passes < 1000) plan(), ++n_passes;
+  EXPECT_EQ(n_passes, 128);
+}
+
+TEST_F(Branches, GrowByTheirOwnGuessesAlone) {
+  for (int i = 0; i < 6; ++i) pass(Chain::kGrows);
+  ASSERT_FALSE(one_->branches.empty());
+  for (const DraftBranch& branch : one_->branches) {
+    EXPECT_LE(branch.tokens.size(), 7u) << "not the text before it";
+    EXPECT_TRUE(branch.has_grown);
+  }
+  EXPECT_GT(branches_->stats().n_tokens, 5u);
+}
+
+TEST_F(Branches, WaitWhereThePassIsFull) {
+  for (int i = 0; i < 3; ++i) pass(Chain::kGrows);
+  ASSERT_FALSE(one_->branches.empty());
+  const std::uint64_t n_tokens = branches_->stats().n_tokens;
+  EXPECT_EQ(pass(Chain::kStays, 0), 0u);
+  EXPECT_EQ(branches_->stats().n_tokens, n_tokens);
+  EXPECT_EQ(pass(Chain::kStays, 2), 2u);
+}
+
+TEST_F(Branches, AreTheChainWhereTheTextGoesOnSo) {
+  for (int i = 0; i < 8; ++i) pass(Chain::kGrows);
+  ASSERT_GT(one_->branches.size(), 1u);
+  const DraftBranch branch = one_->branches.back();
+  const std::uint32_t at = branch.position - one_->chain.known();
+  std::vector<TokenId> text(one_->chain.text().begin(), one_->chain.text().end());
+  text.resize(branch.position);
+  text.insert(text.end(), branch.tokens.begin(), branch.tokens.end());
+  const Position cached = kv_->length(branch.cache_name);
+  EXPECT_EQ(branches_->take(*one_, at, 39), 0u) << "no branch begins with that";
+  EXPECT_EQ(branches_->take(*one_, at, branch.tokens.front()), branch.n_own());
+  EXPECT_THAT(one_->chain.text(), testing::ElementsAreArray(text));
+  EXPECT_EQ(kv_->length(one_->cache_name), cached);
+  EXPECT_THAT(places(), IsEmpty()) << "they were beside another chain";
+  EXPECT_EQ(branches_->stats().n_taken, 1u);
+  check();
+  pass(Chain::kGrows);
+}
+
+TEST_F(Branches, GoWhenTheTextHasPassedTheirPlace) {
+  for (int i = 0; i < 8; ++i) pass(Chain::kGrows);
+  const std::set<Position> before = [&] {
+    const auto all = places();
+    return std::set<Position>(all.begin(), all.end());
+  }();
+  ASSERT_GT(before.size(), 1u);
+  commit({one_->chain.guessed()[0]});
+  for (const Position place : places()) EXPECT_GT(place, *before.begin());
+  EXPECT_THAT(places(), testing::Not(IsEmpty()));
+}
+
+// Also those that this pass was to begin with, and until its owner says that there are blocks.
+TEST_F(Branches, GiveWay) {
+  for (int i = 0; i < 4; ++i) pass(Chain::kGrows);
+  plan();
+  EXPECT_TRUE(branches_->give_way(*one_));
+  EXPECT_THAT(places(), IsEmpty());
+  branches_->add_rows(60);
+  EXPECT_EQ(step_->n_slices(), 0u);
+  EXPECT_FALSE(branches_->give_way(*one_)) << "nothing is left";
+  EXPECT_FALSE(branches_->wants_rows(*one_));
+  one_->lacks_branch_room = false;
+  EXPECT_TRUE(branches_->wants_rows(*one_));
+}
+
+TEST_F(Branches, ThatFindNoBlockWaitUntilToldOtherwise) {
+  start({.n_rows = 3, .max_len = kLongest}, 4);
+  for (int i = 0; i < 30 && !one_->lacks_branch_room && one_->chain.length() < 12; ++i)
+    pass(Chain::kGrows);
+  EXPECT_TRUE(one_->lacks_branch_room);
+  EXPECT_FALSE(branches_->wants_rows(*one_));
+}
+
+// Passes, tokens that agree, tokens that do not, and want of blocks, in any order.
+TEST_F(Branches, HoldWhatTheHeaderSaysThroughAnything) {
+  std::uint64_t n_taken = 0;
+  for (std::uint32_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
-    DraftEngineOptions chosen = options();
-    chosen.kv.block_tokens = static_cast<std::int32_t>(1 + random() % 8);
-    chosen.branch_rows = static_cast<std::uint32_t>(1 + random() % 6);
-    start(chosen);
-    std::vector<TokenId> committed = kPrompt;
-    attach(1, committed, 3);
-    std::vector<SaidText> texts;  // after `committed`
-    for (std::uint32_t epoch = 1; epoch < 25; ++epoch) {
-      for (const wire::ProposalRecord& record : run(static_cast<int>(random() % 9))) {
-        if (record.base != committed.size()) continue;
-        const auto more = branches_of(record);
-        texts.insert(texts.end(), more.begin(), more.end());
+    start({.n_rows = static_cast<std::uint32_t>(1 + random() % 5), .max_len = kLongest});
+    while (one_->chain.length() < 55) {
+      for (auto i = random() % 5; i > 0; --i)
+        pass(one_->chain.n_guesses() < 8 ? Chain::kGrows : Chain::kStays);
+      if (random() % 10 == 0) {
+        branches_->give_way(*one_);
+        check();
+        one_->lacks_branch_room = false;
       }
-      const std::size_t from = committed.size();
-      if (!texts.empty() && random() % 3 > 0) {
-        const SaidText& text = texts[random() % texts.size()];
-        const std::size_t most = text.tokens.size() - text.n_chain;
-        committed =
-            joined(committed, std::span(text.tokens).first(text.n_chain + 1 + random() % most));
-        if (random() % 3 == 0) committed.push_back(static_cast<TokenId>(random() % 40));
+      std::vector<TokenId> next;
+      const auto guessed = one_->chain.guessed();
+      if (!one_->branches.empty() && random() % 2 == 0) {
+        const DraftBranch& branch = one_->branches[random() % one_->branches.size()];
+        const auto before = guessed.first(branch.position - one_->chain.known());
+        next.assign(before.begin(), before.end());
+        next.insert(next.end(), branch.tokens.begin(), branch.tokens.begin() + 1);
       } else {
-        const auto right = plain(committed, 3);
-        committed = joined(committed, std::span(right).first(random() % 3));
-        committed.push_back(static_cast<TokenId>(random() % 40));
+        const auto right = guessed.first(random() % (guessed.size() + 1));
+        next.assign(right.begin(), right.end());
+        if (random() % 2 == 0) next.push_back(static_cast<TokenId>(random() % 40));
       }
-      if (committed.size() > 150) break;
-      texts.clear();
-      follow(1, committed, from, 3, epoch);
+      if (!next.empty()) commit(next);
     }
-    const auto said = run();
-    const auto n = chain_length(said.back());
-    EXPECT_EQ(n, 11u);
-    EXPECT_EQ(std::vector(said.back().tokens.begin(), said.back().tokens.begin() + n),
-              plain(committed, n));
-    EXPECT_GT(engine_->snapshot().n_branches_taken, 0u);
-    engine_->detach(kTarget, {.seq = SeqId{1}, .lease = Lease{1}});
-    EXPECT_EQ(engine_->snapshot().kv.n_used, 0);
+    n_taken += branches_->stats().n_taken;
   }
-}
-
-// Blocks for the chains alone: branches go first, and no sequence is let go for one.
-TEST_F(DraftBranches, GiveWayWhereBlocksAreShort) {
-  DraftEngineOptions chosen = options();
-  chosen.kv.n_blocks = 2 * (static_cast<std::int32_t>(kPrompt.size() + 12) / 4 + 1);
-  start(chosen);
-  attach(1, kPrompt, 4);
-  attach(2, {8, 1, 4, 1, 5, 9, 2, 6, 7}, 4);
-  const auto said = run();
-  EXPECT_EQ(n_busy_, 0u);
-  for (const std::uint64_t seq : {1, 2}) {
-    std::uint32_t longest = 0;
-    for (const auto& record : said)
-      if (record.seq == SeqId{seq}) longest = std::max(longest, chain_length(record));
-    EXPECT_EQ(longest, 12u) << seq;
-  }
-}
-
-// Where several rows cost much more than one there are hardly any, also when the chain is complete.
-TEST_F(DraftBranches, AreHardlyAnyWhereRowsAreDear) {
-  std::array<double, 2> rows{};  // of branches, of all
-  for (const bool is_dear : {false, true}) {
-    start(options());
-    std::vector<TokenId> committed = kPrompt;
-    attach(1, committed, 4);
-    std::uint64_t n_early = 0, n_early_rows = 0;
-    for (std::uint32_t epoch = 1; epoch < 60; ++epoch) {
-      while (engine_->has_work()) {
-        const std::uint32_t n_rows = engine_->step(kStart).n_rows;
-        if (n_rows > 0)
-          engine_->record_step_time(
-              std::chrono::microseconds(is_dear ? 1000 * n_rows : 1000 + 10 * n_rows));
-      }
-      if (epoch == 10) {
-        n_early = engine_->snapshot().n_branch_tokens;
-        n_early_rows = engine_->snapshot().n_rows;
-      }
-      const std::size_t from = committed.size();
-      committed.push_back(static_cast<TokenId>(epoch % 40));
-      follow(1, committed, from, 4, epoch);
-    }
-    rows[is_dear ? 1 : 0] = static_cast<double>(engine_->snapshot().n_branch_tokens - n_early) /
-                            static_cast<double>(engine_->snapshot().n_rows - n_early_rows);
-  }
-  EXPECT_GT(rows[0], 0.3);
-  EXPECT_LT(rows[1], 0.05);
-}
-
-TEST_F(DraftBranches, AreMadeForTargetsThatLetItRunAheadAlone) {
-  DraftEngineOptions chosen = options();
-  chosen.run_ahead = 0;
-  start(chosen);
-  attach(1, kPrompt, 4);
-  for (const auto& record : run()) EXPECT_TRUE(record.parents.empty());
-  engine_->set_run_ahead(kTarget, 8);
-  follow(1, joined(kPrompt, std::vector<TokenId>{7}), kPrompt.size(), 4, 1);
-  bool has_branches = false;
-  for (const auto& record : run()) has_branches = has_branches || !record.parents.empty();
-  EXPECT_TRUE(has_branches);
+  EXPECT_GT(n_taken, 20u);
 }
 
 }  // namespace
