@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <random>
 #include <set>
@@ -223,6 +224,35 @@ TEST_F(DraftEngineBranches, AreTheAnswerAtOnceWhereTheTextGoesOnSo) {
             plain(committed, n));
 }
 
+// A runner-up is a guess of the row that has another first: only where the text goes on so it
+// counts as one of the draft's tokens, and what follows it too.
+TEST_F(DraftEngineBranches, CountApartUntilTheTextGoesOnSo) {
+  start(options());
+  attach(1, kPrompt, 4);
+  std::map<std::vector<TokenId>, SaidText> longest;  // by what each begins with
+  for (const wire::ProposalRecord& record : run())
+    for (const SaidText& said : branches_of(record)) {
+      const auto begin = said.tokens.begin();
+      longest[{begin, begin + static_cast<std::ptrdiff_t>(said.n_chain) + 1}] = said;
+    }
+  ASSERT_GT(longest.size(), 2u);
+  std::uint64_t n_guessed = 0;
+  for (const auto& [begin, said] : longest) n_guessed += said.tokens.size() - begin.size();
+  const DraftSnapshot before = engine_->snapshot();
+  EXPECT_EQ(before.n_drafted, 12u) << "the chain";
+  EXPECT_EQ(before.n_branches, longest.size());
+  EXPECT_EQ(before.n_branch_tokens, n_guessed);
+  EXPECT_EQ(before.n_branches_taken, 0u);
+  const auto& [begin, taken] = *longest.begin();
+  follow(1, joined(kPrompt, begin), kPrompt.size(), 4, 1);
+  const DraftSnapshot after = engine_->snapshot();
+  EXPECT_EQ(after.n_branches_taken, 1u);
+  EXPECT_EQ(after.n_drafted, before.n_drafted + taken.tokens.size() - taken.n_chain);
+  EXPECT_EQ(after.n_cut, before.n_drafted - taken.n_chain);
+  EXPECT_EQ(after.n_kept, begin.size());
+  EXPECT_EQ(after.n_branch_tokens, before.n_branch_tokens) << "they were guessed before";
+}
+
 // As where a grammar allows a token after which the vocabulary has none.
 TEST_F(DraftEngineBranches, AnswerWithNothingWhereNoTokenMayFollowARunnerUp) {
   start(options());
@@ -321,7 +351,9 @@ TEST_F(DraftEngineBranches, LeaveTheChainThatOfAFreshAttachmentAndNoBlocks) {
     EXPECT_EQ(n, 11u);
     EXPECT_EQ(std::vector(said.back().tokens.begin(), said.back().tokens.begin() + n),
               plain(committed, n));
-    EXPECT_GT(engine_->snapshot().n_branches_taken, 0u);
+    const DraftSnapshot all = engine_->snapshot();
+    EXPECT_GT(all.n_branches_taken, 0u);
+    EXPECT_EQ(all.n_drafted, all.n_kept + all.n_cut + n) << "each guess ends once";
     engine_->detach(kTarget, {.seq = SeqId{1}, .lease = Lease{1}});
     EXPECT_EQ(engine_->snapshot().kv.n_used, 0);
   }

@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/spec/ngram_proposer.h"
@@ -53,6 +55,7 @@ class PuppetDraft final : public Proposer, public DraftWatch {
         proposal.tokens.push_back(foreseen[i]);
         proposal.confidences.push_back(250);
       }
+      if (add_beside) add_beside(proposal);
       ready.emplace_back(ask.seq, proposal);
     }
   }
@@ -68,6 +71,7 @@ class PuppetDraft final : public Proposer, public DraftWatch {
 
   std::vector<TokenId> script;  // prompt and answer as this draft foresees them
   std::map<std::uint64_t, std::vector<TokenId>> script_of;  // of single sequences instead
+  std::function<void(Proposal&)> add_beside;  // to each that is said; none: a chain alone
   DraftOutlook says{.readiness = DraftReadiness::kReady};
   std::map<SeqId, const CommittedTokens*> texts;
   std::map<std::uint64_t, DraftOutlook> says_of;  // of single sequences instead
@@ -734,6 +738,51 @@ TEST_F(TargetEngineTest, CountsWhatBecameOfEachSourcesProposals) {
   EXPECT_EQ(of_draft.n_wrong, 0u);
   EXPECT_GT(of_ngram.n_right + of_ngram.n_wrong, 0u);
   EXPECT_LE(end.n_agreed, of_ngram.n_right + of_ngram.n_wrong);
+}
+
+// One of a draft's tokens for a place is its guess. The others say what comes if that is wrong, so
+// they are no failures where it is not.
+TEST_F(TargetEngineTest, CountsARunnerUpOnlyWhereItIsRight) {
+  const auto tally_with = [&](std::function<void(Proposal&)> add_beside) {
+    start();
+    OpenRequest r = request(1, {1, 2, 3}, 40);
+    draft_.script = r.prompt;
+    const std::vector<TokenId> answer = plain(r);
+    draft_.script.insert(draft_.script.end(), answer.begin(), answer.end());
+    draft_.add_beside = std::move(add_beside);
+    open(r);
+    run();
+    EXPECT_EQ(std::exchange(text_[1], {}), answer);
+    return engine_->snapshot().proposals[static_cast<std::size_t>(ProposerKind::kDraft)];
+  };
+  const auto another = [](TokenId token) { return (token + 1) % 40; };
+  const auto as_chain = [](Proposal& said) {
+    said.parents = {kParentIsBase};
+    while (said.parents.size() < said.tokens.size())
+      said.parents.push_back(static_cast<std::uint16_t>(said.parents.size() - 1));
+  };
+  const ProposalTally alone = tally_with(nullptr);
+  EXPECT_GT(alone.n_right, 20u);
+  EXPECT_EQ(alone.n_wrong, 0u);
+  const ProposalTally beside = tally_with([&](Proposal& said) {
+    as_chain(said);
+    said.tokens.push_back(another(said.tokens.front()));
+    said.confidences.push_back(90);
+    said.parents.push_back(kParentIsBase);
+  });
+  EXPECT_EQ(beside.n_right, alone.n_right);
+  EXPECT_EQ(beside.n_wrong, 0u) << "of each proposal one is a wrong runner-up";
+  std::uint64_t n_said = 0;
+  const ProposalTally instead = tally_with([&](Proposal& said) {
+    as_chain(said);
+    said.tokens.insert(said.tokens.begin(), another(said.tokens.front()));
+    said.confidences.insert(said.confidences.begin(), 90);
+    for (std::uint16_t& parent : said.parents) parent += parent == kParentIsBase ? 0 : 1;
+    said.parents.insert(said.parents.begin(), kParentIsBase);
+    ++n_said;
+  });
+  EXPECT_EQ(instead.n_wrong, n_said) << "the guess is wrong each time";
+  EXPECT_EQ(instead.n_right, alone.n_right) << "and the runner-up right, with all after it";
 }
 
 TEST_F(TargetEngineTest, RefusesWithAReasonAndKeepsNothing) {
