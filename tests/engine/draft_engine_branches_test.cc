@@ -15,6 +15,7 @@
 #include "common/spec/proposal.h"
 #include "kernels/include/backend.h"
 #include "tests/engine/attach_request.h"
+#include "tests/engine/said_text.h"
 #include "tests/support/plain_decode.h"
 #include "tests/support/scripted_model.h"
 
@@ -25,30 +26,6 @@ constexpr PrefixHash kRoot = 42;
 const TimePoint kStart{std::chrono::hours(1)};
 constexpr TargetKey kTarget{WorkerId{1}, Incarnation{5}};
 const std::vector<TokenId> kPrompt{3, 1, 4, 1, 5, 9, 2, 6, 5};
-
-// A text that a proposal says, and how much of it is its chain's.
-struct SaidText {
-  std::vector<TokenId> tokens;
-  std::size_t n_chain = 0;  // of these, from the first on
-};
-
-std::vector<SaidText> branches_of(const wire::ProposalRecord& record) {
-  std::vector<SaidText> texts;
-  std::vector<bool> has_next(record.tokens.size());
-  for (const std::uint16_t parent : record.parents)
-    if (parent != kParentIsBase) has_next[parent] = true;
-  for (std::size_t leaf = chain_length(record); leaf < record.tokens.size(); ++leaf) {
-    if (has_next[leaf]) continue;
-    SaidText text;
-    for (std::size_t at = leaf;; at = record.parents[at]) {
-      text.tokens.insert(text.tokens.begin(), record.tokens[at]);
-      text.n_chain += at < chain_length(record) ? 1 : 0;
-      if (record.parents[at] == kParentIsBase) break;
-    }
-    texts.push_back(std::move(text));
-  }
-  return texts;
-}
 
 class DraftEngineBranches : public ::testing::Test {
  protected:
@@ -136,7 +113,7 @@ TEST_F(DraftEngineBranches, GoOnFromARunnerUpAsTheModelWould) {
       const auto n_chain = chain_length(record);
       ASSERT_EQ(std::vector(record.tokens.begin(), record.tokens.begin() + n_chain),
                 plain(kPrompt, n_chain, params));
-      for (const SaidText& said : branches_of(record)) {
+      for (const test::SaidText& said : test::branches_of(record)) {
         ++n_branches;
         ASSERT_GE(said.tokens.size(), said.n_chain + 2) << "a runner-up alone is of no use";
         const auto text = std::span(said.tokens);
@@ -166,7 +143,7 @@ TEST_F(DraftEngineBranches, BeginWithTheNextBestOfTheRow) {
       attach(1, prompt, 4, params);
       std::set<std::size_t> seen;  // positions; the best runner-up of each comes first
       for (const wire::ProposalRecord& record : run())
-        for (const SaidText& said : branches_of(record)) {
+        for (const test::SaidText& said : test::branches_of(record)) {
           if (!seen.insert(said.n_chain).second) continue;
           const auto before = joined(prompt, std::span(said.tokens).first(said.n_chain));
           params.bad_words = {{plain(before, 1, params).front()}};
@@ -184,7 +161,7 @@ TEST_F(DraftEngineBranches, BeginWithNoForbiddenToken) {
     start(options());
     attach(1, kPrompt, 4, params);
     for (const wire::ProposalRecord& record : run())
-      for (const SaidText& said : branches_of(record))
+      for (const test::SaidText& said : test::branches_of(record))
         if (said.n_chain == 0) return said.tokens.front();
     return TokenId{-1};
   };
@@ -201,7 +178,7 @@ TEST_F(DraftEngineBranches, AreTheAnswerAtOnceWhereTheTextGoesOnSo) {
   std::vector<TokenId> taken;
   std::size_t n_chain = 0;
   for (const wire::ProposalRecord& record : run())
-    for (const SaidText& said : branches_of(record))
+    for (const test::SaidText& said : test::branches_of(record))
       if (said.tokens.size() >= said.n_chain + 3 && said.n_chain > 0)
         taken = said.tokens, n_chain = said.n_chain;
   ASSERT_FALSE(taken.empty());
@@ -229,9 +206,9 @@ TEST_F(DraftEngineBranches, AreTheAnswerAtOnceWhereTheTextGoesOnSo) {
 TEST_F(DraftEngineBranches, CountApartUntilTheTextGoesOnSo) {
   start(options());
   attach(1, kPrompt, 4);
-  std::map<std::vector<TokenId>, SaidText> longest;  // by what each begins with
+  std::map<std::vector<TokenId>, test::SaidText> longest;  // by what each begins with
   for (const wire::ProposalRecord& record : run())
-    for (const SaidText& said : branches_of(record)) {
+    for (const test::SaidText& said : test::branches_of(record)) {
       const auto begin = said.tokens.begin();
       longest[{begin, begin + static_cast<std::ptrdiff_t>(said.n_chain) + 1}] = said;
     }
@@ -259,7 +236,7 @@ TEST_F(DraftEngineBranches, AnswerWithNothingWhereNoTokenMayFollowARunnerUp) {
   attach(1, kPrompt, 4);
   TokenId runner_up = -1;
   for (const wire::ProposalRecord& record : run())
-    for (const SaidText& said : branches_of(record))
+    for (const test::SaidText& said : test::branches_of(record))
       if (said.n_chain == 0) runner_up = said.tokens.front();
   ASSERT_GE(runner_up, 0);
   SamplingParams params{.temperature = 0, .max_tokens = 150};
@@ -280,7 +257,8 @@ TEST_F(DraftEngineBranches, DoNotBeginWithAnEndToken) {
   attach(1, kPrompt, 4);
   std::set<TokenId> runners_up;
   for (const wire::ProposalRecord& record : run())
-    for (const SaidText& said : branches_of(record)) runners_up.insert(said.tokens[said.n_chain]);
+    for (const test::SaidText& said : test::branches_of(record))
+      runners_up.insert(said.tokens[said.n_chain]);
   ASSERT_FALSE(runners_up.empty());
   const std::uint64_t n_branches = engine_->snapshot().n_branches;
   start(options());
@@ -289,7 +267,7 @@ TEST_F(DraftEngineBranches, DoNotBeginWithAnEndToken) {
   message.end_tokens.assign(runners_up.begin(), runners_up.end());
   (void)engine_->attach(kTarget, message, kStart);
   for (const wire::ProposalRecord& record : run())
-    for (const SaidText& said : branches_of(record))
+    for (const test::SaidText& said : test::branches_of(record))
       EXPECT_FALSE(runners_up.contains(said.tokens[said.n_chain]));
   EXPECT_LT(engine_->snapshot().n_branches, n_branches);
 }
@@ -323,16 +301,16 @@ TEST_F(DraftEngineBranches, LeaveTheChainThatOfAFreshAttachmentAndNoBlocks) {
     start(chosen);
     std::vector<TokenId> committed = kPrompt;
     attach(1, committed, 3);
-    std::vector<SaidText> texts;  // after `committed`
+    std::vector<test::SaidText> texts;  // after `committed`
     for (std::uint32_t epoch = 1; epoch < 25; ++epoch) {
       for (const wire::ProposalRecord& record : run(static_cast<int>(random() % 9))) {
         if (record.base != committed.size()) continue;
-        const auto more = branches_of(record);
+        const auto more = test::branches_of(record);
         texts.insert(texts.end(), more.begin(), more.end());
       }
       const std::size_t from = committed.size();
       if (!texts.empty() && random() % 3 > 0) {
-        const SaidText& text = texts[random() % texts.size()];
+        const test::SaidText& text = texts[random() % texts.size()];
         const std::size_t most = text.tokens.size() - text.n_chain;
         committed =
             joined(committed, std::span(text.tokens).first(text.n_chain + 1 + random() % most));

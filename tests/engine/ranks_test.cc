@@ -22,6 +22,9 @@
 #include "common/model/init_random.h"
 #include "common/model/load_model.h"
 #include "common/spec/ngram_proposer.h"
+#include "common/spec/prefix_hash.h"
+#include "tests/engine/attach_request.h"
+#include "tests/engine/said_text.h"
 #include "tests/support/acceptance_rate.h"
 #include "tests/support/faulty_proposers.h"
 #include "tests/support/plain_decode.h"
@@ -307,6 +310,130 @@ TEST(OverRanksOnDevices, SpeculativeTextIsTheTextOfOneProcessWithTheWholeLogits)
   EXPECT_GT(spec.n_accepted, 0u) << "guesses must have been worth something";
 }
 #endif
+
+std::vector<TokenId> joined(std::vector<TokenId> text, std::span<const TokenId> more) {
+  text.insert(text.end(), more.begin(), more.end());
+  return text;
+}
+
+const std::vector<TokenId> kBranchedPrompt{3, 1, 4, 1, 5, 9, 2};
+
+// What a draft of so many ranks says beside its chain of this prompt, and beside that of the text
+// in which one of these came.
+struct SaidOverRanks {
+  std::vector<TokenId> prompt;
+  test::SaidText text;
+};
+std::vector<SaidOverRanks> branches_over_ranks(const std::filesystem::path& folder,
+                                               int n_ranks,
+                                               std::vector<TokenId> prompt,
+                                               const SamplingParams& params) {
+  Team team(folder, n_ranks, WeightDType::kF32, follow_to_the_end);
+  DraftEngineOptions options;
+  options.kv = {.n_blocks = 200, .block_tokens = 4};
+  options.n_valid_ids = kValidIds;
+  options.run_ahead = 8;
+  options.branch_rows = 3;
+  DraftEngine engine(team.model(), team.backend(), options);
+  const TimePoint now{std::chrono::hours(1)};
+  constexpr TargetKey kFrom{WorkerId{1}, Incarnation{1}};
+  (void)engine.attach(kFrom, test::attach_message(SeqId{1}, kRoot, prompt, 4, params), now);
+  std::vector<SaidOverRanks> said;
+  const auto run = [&] {
+    while (engine.has_work())
+      for (const ReadyProposal& ready : engine.step(now).proposals)
+        for (test::SaidText& text : test::branches_of(ready.record))
+          said.push_back({prompt, std::move(text)});
+  };
+  run();
+  const auto taken = std::ranges::max_element(
+      said, {}, [](const SaidOverRanks& each) { return each.text.tokens.size(); });
+  if (taken != said.end()) {
+    const std::vector<TokenId> tail = taken->text.tokens;
+    const auto from = static_cast<Position>(prompt.size());
+    prompt = joined(prompt, tail);
+    (void)engine.follow(kFrom,
+                        {.seq = SeqId{1},
+                         .lease = Lease{1},
+                         .epoch = Epoch{1},
+                         .from = from,
+                         .tail = tail,
+                         .prefix = prefix_hash_extend(kRoot, prompt),
+                         .budget = 4},
+                        now);
+    run();
+  }
+  EXPECT_EQ(engine.snapshot().n_branches_taken, 1u);
+  engine.release_ranks();
+  return said;
+}
+
+// By whole logits: what is guessed where each is wrong, and what comes after its runner-up.
+void expect_said_by_whole_logits(const std::filesystem::path& folder,
+                                 int n_ranks,
+                                 const std::vector<SaidOverRanks>& said,
+                                 const SamplingParams& params) {
+  std::vector<OpenRequest> requests;
+  for (const auto& [prompt, text] : said) {
+    const auto tokens = std::span(text.tokens);
+    requests.push_back({.prompt = joined(prompt, tokens.first(text.n_chain)), .params = params});
+    requests.back().params.max_tokens = 1;
+    requests.push_back(
+        {.prompt = joined(prompt, tokens.first(text.n_chain + 1)), .params = params});
+    requests.back().params.max_tokens =
+        static_cast<std::uint32_t>(tokens.size() - text.n_chain - 1);
+  }
+  const auto plain = by_whole_logits(folder, n_ranks, WeightDType::kF32, requests);
+  for (std::size_t i = 0; i < said.size(); ++i) {
+    const test::SaidText& text = said[i].text;
+    EXPECT_NE(plain[2 * i].ids.front(), text.tokens[text.n_chain]);
+    const auto own = std::span(text.tokens).subspan(text.n_chain + 1);
+    EXPECT_EQ(plain[2 * i + 1].ids, std::vector(own.begin(), own.end()));
+  }
+}
+
+// The ranks that follow copy the blocks that a branch shares with its chain.
+TEST(BranchesOverRanks, GoOnAsOneProcessWithTheWholeLogitsWould) {
+  const test::TempFolder folder;
+  write_random_model(folder.path(), {.config = config_of(Family::kLlama), .seed = 11});
+  for (const float temperature : {0.0f, 0.8f})
+    for (const int n_ranks : {2, 4}) {
+      SCOPED_TRACE(testing::Message() << n_ranks << " ranks, temperature " << temperature);
+      const SamplingParams params{
+          .temperature = temperature, .seed = 6, .max_tokens = 60, .ignore_eos = true};
+      const auto said = branches_over_ranks(folder.path(), n_ranks, kBranchedPrompt, params);
+      ASSERT_GT(said.size(), 10u);
+      expect_said_by_whole_logits(folder.path(), n_ranks, said, params);
+    }
+}
+
+// The likeliest ids of a row come from the slices of all ranks: greedy, the second of them is what
+// comes where the guess is forbidden.
+TEST(BranchesOverRanks, BeginWithTheNextBestOfAllSlices) {
+  const test::TempFolder folder;
+  write_random_model(folder.path(), {.config = config_of(Family::kLlama), .seed = 11});
+  SamplingParams params{.temperature = 0, .max_tokens = 60, .ignore_eos = true};
+  std::map<std::vector<TokenId>, TokenId> best;  // at each place the first that was said
+  for (const TokenId first : {3, 4, 5, 6}) {
+    std::vector<TokenId> text = kBranchedPrompt;
+    text.front() = first;
+    for (const auto& [before, said] : branches_over_ranks(folder.path(), 4, text, params))
+      if (before == text)
+        best.try_emplace(joined(text, std::span(said.tokens).first(said.n_chain)),
+                         said.tokens[said.n_chain]);
+  }
+  ASSERT_GT(best.size(), 6u);
+  params.max_tokens = 1;
+  std::vector<OpenRequest> requests;
+  for (const auto& [before, runner_up] : best)
+    requests.push_back({.prompt = before, .params = params});
+  const auto guesses = by_whole_logits(folder.path(), 4, WeightDType::kF32, requests);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    requests[i].params.bad_words = {{guesses[i].ids.front()}};
+  const auto instead = by_whole_logits(folder.path(), 4, WeightDType::kF32, requests);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(best.at(requests[i].prompt), instead[i].ids.front());
+}
 
 // The next token's score after seven in a block, read from that block or from a copy of it.
 double score_after_seven(const std::filesystem::path& folder, std::int32_t block, bool copies) {
