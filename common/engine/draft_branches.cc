@@ -17,6 +17,9 @@ constexpr std::uint32_t kMostOwn = 16;  // tokens of a branch
 constexpr double kDearer = 1.2;
 // Of passes without them, so that it is known what they cost now.
 constexpr std::uint32_t kTriedEvery = 128;
+// Passes whose guesses have runners-up: before that one, so that there is something to try, and
+// after one that had room for them, as a chain has long passes and short ones.
+constexpr std::uint32_t kPrepared = 16;
 // Of their names in the cache the first: beyond those of sequences, which count from 1.
 constexpr std::uint64_t kFirstName = std::uint64_t{1} << 63;
 
@@ -108,7 +111,11 @@ void DraftBranches::plan(std::span<BranchedSequence* const> sequences, std::uint
   in_step_.clear();
   if (!are_on() || sequences.empty()) return;
   std::uint32_t n_rows = n_rows_beside(n_others);
-  if (n_rows == 0 && ++n_too_dear_ % kTriedEvery != 0) return;
+  const std::uint32_t n_since_tried = n_rows == 0 ? ++n_too_dear_ % kTriedEvery : 0;
+  n_since_room_ = n_rows == 0 ? n_since_room_ + 1 : 0;
+  may_be_used_ =
+      n_since_tried == 0 || n_since_room_ < kPrepared || n_since_tried >= kTriedEvery - kPrepared;
+  if (n_since_tried != 0) return;
   if (n_rows == 0) n_rows = limits_.n_rows;
   for (BranchedSequence* sequence : sequences)
     each_row(*sequence, [&](double worth, Position position, std::size_t rank) {
@@ -125,6 +132,15 @@ void DraftBranches::plan(std::span<BranchedSequence* const> sequences, std::uint
     begin(row);
     return false;
   });
+}
+
+// A text with a runner-up at this position goes on after it, or there is none.
+std::int32_t DraftBranches::pool_at(Position position) const {
+  return position + 1 < limits_.max_len ? kRunnerUpPool : 0;
+}
+
+std::int32_t DraftBranches::n_likeliest(const BranchedSequence& sequence) const {
+  return are_on() && may_be_used_ ? pool_at(sequence.chain.length()) : 0;
 }
 
 void DraftBranches::begin(const Row& row) {
@@ -174,7 +190,7 @@ bool DraftBranches::add_row(BranchedSequence& sequence,
             .rules = &sequence.rules,
             .guessed = guessed_,
             .endings = sequence.endings,
-            .n_top = kRunnerUpPool})
+            .n_top = pool_at(branch.length())})
       .ok();
 }
 

@@ -76,8 +76,12 @@ class DraftBranches {
   bool wants_rows(const BranchedSequence& sequence) const;
 
   // Chooses the rows of a pass that has n_others rows, and begins branches for them. Before the
-  // pass has others: a sequence with rows under way cannot be forked.
+  // pass has others: a sequence with rows under way cannot be forked. No sequences: none in a pass
+  // whose cost says nothing of others.
   void plan(std::span<BranchedSequence* const> sequences, std::uint32_t n_others);
+  // SliceRequest::n_top of the row that makes the next guess of its chain: 0 where no runner-up of
+  // it can be used, as rows for branches are too dear or the text is as long as it may be.
+  std::int32_t n_likeliest(const BranchedSequence& sequence) const;
   // After all others; what finds no room or no block waits.
   void add_rows(std::uint32_t rows_left);
   // After the pass: each row's choice is one more guess.
@@ -114,6 +118,7 @@ class DraftBranches {
   void each_row(const BranchedSequence& sequence, Visitor&& visit) const;
   double outlook(const BranchedSequence& sequence, Position position, std::size_t rank) const;
   bool may_begin(const BranchedSequence& sequence, Position position, std::size_t rank) const;
+  std::int32_t pool_at(Position position) const;
   void begin(const Row& row);
   bool add_row(BranchedSequence& sequence, DraftBranch& branch, std::span<const TokenId> pending);
   void extend(const BranchedSequence& sequence, DraftBranch& branch, std::size_t slice);
@@ -124,11 +129,13 @@ class DraftBranches {
   const StepCost& cost_;
   BranchLimits limits_;
   GuessOutcomes outcomes_;
-  std::uint64_t n_named_ = 0;     // of names in kv_
-  std::uint32_t n_too_dear_ = 0;  // passes in which rows for them were
-  std::vector<Row> rows_;         // of the pass that is planned
-  std::vector<InStep> in_step_;   // beside the step's last slices
-  std::vector<TokenId> guessed_;  // of one row; kept for its memory
+  std::uint64_t n_named_ = 0;       // of names in kv_
+  bool may_be_used_ = true;         // runners-up of guesses made now
+  std::uint32_t n_since_room_ = 0;  // passes since one had room for them
+  std::uint32_t n_too_dear_ = 0;    // passes in which rows for them were
+  std::vector<Row> rows_;           // of the pass that is planned
+  std::vector<InStep> in_step_;     // beside the step's last slices
+  std::vector<TokenId> guessed_;    // of one row; kept for its memory
   BranchStats stats_;
 };
 

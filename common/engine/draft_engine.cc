@@ -296,7 +296,7 @@ bool DraftEngine::add_slice(LeasedSequence& sequence, std::uint32_t n_rows) {
             .rules = chooses ? &sequence.rules : nullptr,
             .guessed = chooses ? sequence.chain.guessed() : std::span<const TokenId>{},
             .endings = sequence.endings,
-            .n_top = chooses && may_branch(sequence) ? kRunnerUpPool : 0})
+            .n_top = chooses && may_branch(sequence) ? branches_.n_likeliest(sequence) : 0})
       .ok();
 }
 

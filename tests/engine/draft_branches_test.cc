@@ -94,7 +94,7 @@ class Branches : public ::testing::Test {
                  .known = one_->chain.text().subspan(kv_->length(one_->cache_name)),
                  .rules = &one_->rules,
                  .guessed = one_->chain.guessed(),
-                 .n_top = kRunnerUpPool})
+                 .n_top = branches_->n_likeliest(*one_)})
           .value();
     branches_->add_rows(rows_left);
     const std::size_t n_rows = step_->plan().tokens.size();
@@ -213,6 +213,35 @@ TEST_F(Branches, AreTriedNowAndThenWhereRowsAreDear) {
   int n_passes = 0;
   while (one_->branches.empty() && n_passes < 1000) plan(), ++n_passes;
   EXPECT_EQ(n_passes, 128);
+}
+
+// To look for the likeliest ids of a row costs time.
+TEST_F(Branches, AskForRunnersUpOnlyWhereTheyMayBeUsed) {
+  EXPECT_EQ(branches_->n_likeliest(*one_), kRunnerUpPool) << "nothing is known of the cost";
+  for (int i = 0; i < 20; ++i)
+    for (const std::uint32_t n_rows : {1u, 2u, 4u, 8u, 9u, 12u})
+      cost_.observe(n_rows, std::chrono::milliseconds(std::min(n_rows, 9u)));
+  int n_asked = 0;
+  for (int i = 0; i < 127; ++i) {
+    plan();
+    n_asked += branches_->n_likeliest(*one_) > 0 ? 1 : 0;
+  }
+  EXPECT_EQ(n_asked, 15 + 16) << "soon after there was room, and just before they are tried";
+  EXPECT_GT(branches_->n_likeliest(*one_), 0);
+  plan();
+  EXPECT_GT(branches_->n_likeliest(*one_), 0) << "while they are";
+  plan();
+  EXPECT_EQ(branches_->n_likeliest(*one_), 0);
+  plan(9);
+  EXPECT_GT(branches_->n_likeliest(*one_), 0)
+      << "as soon as there is room: beyond 8 rows are cheap";
+  plan();
+  EXPECT_GT(branches_->n_likeliest(*one_), 0) << "and in the passes between";
+  start({.n_rows = 0, .max_len = kLongest});
+  EXPECT_EQ(branches_->n_likeliest(*one_), 0) << "they are off";
+  start({.n_rows = 3, .max_len = 7});
+  guess({200});
+  EXPECT_EQ(branches_->n_likeliest(*one_), 0) << "the last place of the longest text";
 }
 
 TEST_F(Branches, GrowByTheirOwnGuessesAlone) {
