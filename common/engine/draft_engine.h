@@ -3,11 +3,14 @@
 // can change how fast a target is, never what it writes. Pure: no clock, no I/O, no lock. Blind to
 // links, and to what became of a proposal beyond the next tail. One thread.
 //
-// A leased sequence has the tokens its target committed (`known` of them) and its own chain of
-// guesses after them. A record that agrees with the chain moves `known` along it; one that does not
-// cuts chain and cache at the first differing token, never at a block's edge. Guesses are drawn by
-// the target's own rule: same parameters, same noise. Of a sequence that has outgrown the draft's
-// longest context only length and hash are kept, however long it becomes.
+// A leased sequence has the tokens its target committed and its own chain of guesses after them
+// (DraftChain). A record that does not agree with the chain cuts it and its cache at the first
+// differing token, never at a block's edge, unless a text beside the chain goes on so
+// (DraftBranches). Guesses are drawn by the target's own rule: same parameters, same noise. Of a
+// sequence that has outgrown the draft's longest context only length and hash are kept.
+//
+// Owns the cache, the step and the leases. draft_follow.cc: what targets say; draft_planning.cc:
+// the rows of a pass; draft_telling.cc: what targets are told.
 #pragma once
 
 #include <cstdint>
