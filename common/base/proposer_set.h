@@ -27,7 +27,10 @@ class ProposerSet {
     return set;
   }
 
+  static constexpr ProposerSet all() { return of_bits(~0u); }
+
   constexpr std::uint32_t bits() const { return bits_; }
+  constexpr bool has_any_of(ProposerSet others) const { return (bits_ & others.bits_) != 0; }
   constexpr bool contains(ProposerKind kind) const { return (bits_ & bit(kind)) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
   constexpr int size() const { return std::popcount(bits_); }

@@ -72,8 +72,10 @@ struct Sequence {
   std::uint64_t last_pass = 0;  // number of the last pass that it had rows in; 0: none
   bool was_admitted = false;    // ever: its proposers are open
   bool is_running = false;
-  bool is_decoding = false;      // running, and all tokens but the last are in the cache
-  std::vector<PathToken> path;   // proposals for the coming step, at most as many as are verified
+  bool is_decoding = false;     // running, and all tokens but the last are in the cache
+  std::vector<PathToken> path;  // proposals for the coming step, at most as many as are verified
+  // What the sources beside its draft say for that step; nothing where `path` needs no draft.
+  std::optional<std::vector<PathToken>> undrafted_path;
   bool had_path = false;         // there were some before rows, blocks and the controller cut them
   bool lacked_room = false;      // rows or blocks cut them to nothing
   std::uint32_t n_verified = 0;  // of the last round

@@ -111,6 +111,27 @@ bool TargetEngine::is_gated(const Sequence& sequence) const {
          sequence.length == LengthMode::kAdaptive;
 }
 
+void TargetEngine::note_undrafted_path(Sequence& sequence, std::uint32_t cap) const {
+  sequence.undrafted_path.reset();
+  const auto is_drafted = [](const PathToken& token) {
+    return token.sources == ProposerSet(ProposerKind::kDraft);
+  };
+  if (!is_gated(sequence) || std::ranges::none_of(sequence.path, is_drafted)) return;
+  sequence.undrafted_path =
+      store_.best_path_without(ProposerKind::kDraft, sequence.id, cap, length_.calibration());
+}
+
+// Of the tokens that a pass brought, those that it would have brought without drafts.
+std::uint32_t TargetEngine::n_undrafted(const Sequence& sequence, std::uint32_t n_delivered) {
+  if (!sequence.undrafted_path || n_delivered == 0) return n_delivered;
+  const std::size_t most = std::min(
+      {sequence.undrafted_path->size(), sequence.path.size(), std::size_t{n_delivered - 1}});
+  const auto delivered = sequence.text().tokens().last(n_delivered);
+  std::uint32_t n = 0;
+  while (n < most && (*sequence.undrafted_path)[n].token == delivered[n]) ++n;
+  return n + 1;
+}
+
 bool TargetEngine::may_ask(const Sequence& sequence) const {
   const DraftingGate::Asking asking = gate_.asking();
   if (!is_gated(sequence) || asking == DraftingGate::Asking::kAll) return true;
@@ -140,6 +161,7 @@ void TargetEngine::note_yield(Duration took) {
   const bool asks_one = gate_.asking() == DraftingGate::Asking::kOne;
   gate_.observe({.n_decoding = n_decoded_,
                  .n_committed = committed_value_,
+                 .n_without = undrafted_value_,
                  .interval = interval,
                  .most_proposals = most_proposals,
                  .is_owed = is_owed,

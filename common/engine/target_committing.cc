@@ -57,6 +57,7 @@ void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint
   sequence.is_decoding = true;
   output_.n_committed += n_delivered;
   committed_value_ += token_value(sequence) * n_delivered;
+  undrafted_value_ += token_value(sequence) * n_undrafted(sequence, n_delivered);
 
   if (const auto reason = sequence.finish.reason()) return finish(sequence, *reason);
   if (n_delivered < verdict.committed.size()) return fail(sequence, no_token_may_follow(sequence));

@@ -96,7 +96,7 @@ void TargetEngine::verify(TimePoint now) {
   output_.tokens.clear();
   output_.n_rows = output_.n_committed = output_.n_verified = 0;
   output_.n_accepted = output_.n_sequences = 0;
-  committed_value_ = 0;
+  committed_value_ = undrafted_value_ = 0;
   step_began_ = now;
   if (std::exchange(is_next_at_once_, false)) pause_cost_.observe(n_decoded_, now - step_ended_);
   collect(now);
@@ -162,6 +162,7 @@ void TargetEngine::collect(TimePoint now) {
     const bool may_have = sequence->is_decoding && !sequence->proposers.empty();
     const std::uint32_t cap = may_have ? sequence->proposal_cap() : 0;
     if (cap > 0) sequence->path = best_path(*sequence, cap);
+    note_undrafted_path(*sequence, cap);
     sequence->path.resize(sequence->rules.n_allowed(sequence->path));
     sequence->had_path = !sequence->path.empty();
   }

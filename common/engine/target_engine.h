@@ -185,6 +185,8 @@ class TargetEngine {
   std::uint32_t budget_of(const Sequence& sequence) const;
   void add_ask(ProposerKind kind, const Sequence& sequence, std::uint32_t budget);
   bool is_gated(const Sequence& sequence) const;
+  void note_undrafted_path(Sequence& sequence, std::uint32_t cap) const;
+  static std::uint32_t n_undrafted(const Sequence& sequence, std::uint32_t n_delivered);
   bool may_ask(const Sequence& sequence) const;
   void note_yield(Duration took);
   FallbackReason why_plain(const Sequence& sequence, TimePoint now) const;
@@ -234,6 +236,7 @@ class TargetEngine {
   TimePoint step_ended_{};       // of the last one that ran anything
   std::uint32_t n_decoded_ = 0;  // sequences in the last step
   double committed_value_ = 0;   // of its tokens, by token_value()
+  double undrafted_value_ = 0;   // likewise, of those that would have come without drafts
   double prompt_work_ = 0;       // of the last step
   double attention_rows_ = 0;    // of the last step: rows that its prompts' attention is worth
   bool is_timed_ = true;         // record_step_time() was called for the last step

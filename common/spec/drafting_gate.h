@@ -1,11 +1,15 @@
 // Whether drafts are asked at all. A draft that shares its cores with the target slows it down, and
 // one that is far away may answer too late each time; neither shows in what steps of so many rows
-// cost. So the two ways are compared by their yield: a window of passes with asks against one of
-// silent passes right beside it. The better one is kept, and the other is tried again after a
-// pause. The pause is so long that trials cost about 1 % of the time, but bounded. No clock: the
-// caller passes durations. For one thread.
+// cost. So passes with asks are compared with silent ones. What drafts bring is counted in passes
+// with asks alone: their tokens, beside those that the other sources would have brought in the same
+// pass, as the tokens of few passes scatter more than what drafts gain. What they cost is the time
+// of these passes beside that of silent ones next to them. A difference counts as far as it exceeds
+// its standard error. The better way is kept, and the other is tried again after a pause, so long
+// that trials cost about 1 % of the time, but bounded. No clock: the caller passes durations. For
+// one thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +23,7 @@ namespace foretoken {
 struct PassYield {
   std::uint32_t n_decoding = 0;      // sequences
   double n_committed = 0;            // tokens, each counted by its value: 1 on average
+  double n_without = 0;              // likewise, those that would have come without drafts
   Duration interval{};               // from the end of the pass before to its own: waits count
   std::uint32_t most_proposals = 0;  // that one of them may have
   bool is_owed = false;              // an answer of a draft is under way after it
@@ -45,36 +50,62 @@ class DraftingGate {
                 // with a single one, when that is answered
     kTrying,    // of asks: once as many passes again have gone by, its passes count
   };
-  static constexpr std::size_t kWindow = 24;
 
   // The last passes of one way.
-  class Window {
+  class Passes {
    public:
-    void clear() { n_ = 0; }
-    void add(const PassYield& pass) { passes_[n_++ % kWindow] = pass; }
-    std::size_t size() const { return n_ < kWindow ? n_ : kWindow; }
-    // Tokens of a sequence in the time that `cost` gives for a plain pass. A pass counts with at
-    // most three times the median: other processes may have used the cores.
-    double yield(const StepCost& cost) const;
+    void clear() { size_ = 0; }
+    void add(const PassYield& pass) {
+      passes_[n_++ % kMost] = pass;
+      size_ = std::min(size_ + 1, kMost);
+    }
+    void keep_newest(std::size_t most) { size_ = std::min(size_, most); }
+    std::size_t size() const { return size_; }
+    // `back` passes before the newest, which is 0.
+    const PassYield& newest(std::size_t back) const { return passes_[(n_ - 1 - back) % kMost]; }
 
    private:
-    std::array<PassYield, kWindow> passes_{};
-    std::size_t n_ = 0;
+    static constexpr std::size_t kMost = 64;
+    std::array<PassYield, kMost> passes_{};
+    std::size_t n_ = 0;  // that were ever added
+    std::size_t size_ = 0;
   };
 
+  // A mean of passes, or a quotient of means, with its relative standard error.
+  struct Estimate {
+    double value = 0;
+    double error = 0;
+  };
+  struct Tokens {  // of a sequence in a pass, with their relative standard errors
+    double with = 0;
+    double without = 0;
+    double error_of_with = 0;
+    double error_of_without = 0;
+    double error_of_both = 0;  // of with / without
+  };
+  static Tokens tokens_of(const Passes& passes);
+  static Estimate time_of(const Passes& passes, const StepCost& cost);
+  Estimate log_gain(const StepCost& cost) const;
+
   void begin_trial();
-  void end_trial(bool is_answered, const StepCost& cost);
-  bool is_lost(const StepCost& cost) const;
+  void begin_trying();
+  bool is_probe_over(const PassYield& pass);
+  void end_probe(const StepCost& cost);
+  void end_trial(const StepCost& cost);
+  void pause_for(double lost, const StepCost& cost);
+  bool is_decided(const StepCost& cost) const;
   bool is_pause_over() const;
-  bool has_fallen(const StepCost& cost) const;
+  bool is_doubtful(const StepCost& cost);
+  Passes& steady() { return steady_asks_ ? asked_ : silent_; }
+  Passes& tried() { return steady_asks_ ? silent_ : asked_; }
 
   bool steady_asks_ = true;
   Phase phase_ = Phase::kSteady;
-  Window steady_;
-  Window trial_;
+  Passes asked_;
+  Passes silent_;
   double gain_ = 0;
-  double kept_yield_ = 0;        // of the steady way, when last compared
   std::uint32_t n_passes_ = 0;   // of this phase
+  bool is_answered_ = false;     // the single question of a trial
   std::uint32_t n_to_fill_ = 0;  // passes of the trial that do not count yet
   std::uint32_t n_kept_ = 0;     // trials in a row that changed nothing
   Duration in_phase_{};          // time of the steady phase, or of the trial with its settling

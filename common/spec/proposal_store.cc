@@ -159,12 +159,13 @@ struct ProposalStore::Walk {
   };
 
   // Not an aggregate, which would clear `next` in each walk.
-  Walk(const Continuations& of, const Calibration& by, double with_odds)
-      : known(of), calibration(by), odds(with_odds) {}
+  Walk(const Continuations& of, const Calibration& by, double with_odds, ProposerSet which)
+      : known(of), calibration(by), odds(with_odds), sources(which) {}
 
   const Continuations& known;
   const Calibration& calibration;
   const double odds;
+  const ProposerSet sources;  // whose edges count
   // A tree has no more edges; colliding hashes could pretend it has.
   std::size_t visits_left = kMaxEdges;
   std::array<Index, kMaxEdges> next;  // by edge: only those that were visited have one
@@ -173,7 +174,8 @@ struct ProposalStore::Walk {
     Branch best_branch;
     if (n == 0) return best_branch;
     for (const TreeEdge& edge : after(known, prefix)) {
-      if (edge.position != position || visits_left == 0) continue;
+      if (edge.position != position || visits_left == 0 || !sources.has_any_of(edge.sources))
+        continue;
       --visits_left;
       const Branch rest =
           best(prefix_hash_next(prefix, edge.token), position + 1, n - 1, depth + 1);
@@ -186,17 +188,32 @@ struct ProposalStore::Walk {
   }
 };
 
+std::vector<PathToken> ProposalStore::best_path_of(ProposerSet sources,
+                                                   const PathLimits& limits,
+                                                   const Continuations& known,
+                                                   const Calibration& calibration) {
+  Walk walk(known, calibration, limits.odds, sources);
+  std::vector<PathToken> path;
+  path.reserve(std::min<std::size_t>(limits.n, known.edges.size()));
+  Walk::Index at = walk.best(known.text->prefix(), known.text->size(), limits.n, 0).first;
+  for (; at != Walk::kNone; at = walk.next[at]) path.push_back(token_of(known.edges[at]));
+  return path;
+}
+
 std::vector<PathToken> ProposalStore::best_path(SeqId seq,
                                                 std::uint32_t n,
                                                 const Calibration& calibration,
                                                 double odds) const {
-  const Continuations& known = find(seq);
-  Walk walk(known, calibration, odds);
-  std::vector<PathToken> path;
-  path.reserve(std::min<std::size_t>(n, known.edges.size()));
-  Walk::Index at = walk.best(known.text->prefix(), known.text->size(), n, 0).first;
-  for (; at != Walk::kNone; at = walk.next[at]) path.push_back(token_of(known.edges[at]));
-  return path;
+  return best_path_of(ProposerSet::all(), {.n = n, .odds = odds}, find(seq), calibration);
+}
+
+std::vector<PathToken> ProposalStore::best_path_without(ProposerKind source,
+                                                        SeqId seq,
+                                                        std::uint32_t n,
+                                                        const Calibration& calibration) const {
+  ProposerSet others = ProposerSet::all();
+  others.remove(source);
+  return best_path_of(others, {.n = n}, find(seq), calibration);
 }
 
 std::span<const ProposalStore::TreeEdge> ProposalStore::edges(SeqId seq) const {

@@ -56,6 +56,11 @@ class ProposalStore {
                                    std::uint32_t n,
                                    const Calibration& calibration,
                                    double odds = 1) const;
+  // Likewise, of what other sources than this one say too.
+  std::vector<PathToken> best_path_without(ProposerKind source,
+                                           SeqId seq,
+                                           std::uint32_t n,
+                                           const Calibration& calibration) const;
 
   struct TreeEdge {
     PrefixHash prefix = 0;  // of the tokens before
@@ -77,6 +82,14 @@ class ProposalStore {
     std::uint64_t last_change = 0;
   };
   struct Walk;
+  struct PathLimits {
+    std::uint32_t n = 0;
+    double odds = 1;
+  };
+  static std::vector<PathToken> best_path_of(ProposerSet sources,
+                                             const PathLimits& limits,
+                                             const Continuations& known,
+                                             const Calibration& calibration);
   template <class Sequences>
   static auto& find_in(Sequences& sequences, SeqId seq);
   const Continuations& find(SeqId seq) const;

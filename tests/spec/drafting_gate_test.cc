@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -49,6 +50,7 @@ class World {
     if (truth.hiccup_every > 0 && ++n_passes_ % truth.hiccup_every == 0) took *= 10;
     gate.observe({.n_decoding = truth.n_sequences,
                   .n_committed = static_cast<double>(n_committed),
+                  .n_without = static_cast<double>(has_proposals ? truth.n_sequences : n_committed),
                   .interval = took,
                   .most_proposals = truth.most_proposals,
                   .is_owed = under_way != 0},
@@ -117,6 +119,7 @@ TEST(DraftingGate, ATrialThatCostsMuchIsNotRepeatedSoon) {
 TEST(DraftingGate, AStopWithinATrialDoesNotSilenceDraftsForLong) {
   World world({.tokens = 1, .slowdown = 1.2});
   world.share_of_best(3000);
+  world.truth.tokens = 1.1;  // now and then a question brings a token
   for (int i = 0; i < 20000 && world.gate.asking() != DraftingGate::Asking::kAll; ++i) world.pass();
   ASSERT_EQ(DraftingGate::Asking::kAll, world.gate.asking());
   world.stopped_for = std::chrono::minutes(30);
@@ -172,23 +175,94 @@ TEST(DraftingGate, PassesOfASecondAreJudgedLikeShortOnes) {
   EXPECT_NEAR(quick.share_of_best(3000), slow.share_of_best(3000), 0.001);
 }
 
+// Whether so many drafts are asked within 5,000 passes.
+bool passes_until(World& world, DraftingGate::Asking asking) {
+  for (int i = 0; i < 5000 && world.gate.asking() != asking; ++i) world.pass();
+  return world.gate.asking() == asking;
+}
+
 TEST(DraftingGate, ATrialOfAskingBeginsWithOneQuestion) {
   World world({.tokens = 1, .slowdown = 2, .n_late = 3});
-  auto until = [&](DraftingGate::Asking asking) {
-    for (int i = 0; i < 5000 && world.gate.asking() != asking; ++i) world.pass();
-    return world.gate.asking() == asking;
-  };
-  ASSERT_TRUE(until(DraftingGate::Asking::kNone));
+  ASSERT_TRUE(passes_until(world, DraftingGate::Asking::kNone));
   world.share_of_best(100);
-  ASSERT_TRUE(until(DraftingGate::Asking::kOne));
-  for (int i = 0; i < 3; ++i) {
+  ASSERT_TRUE(passes_until(world, DraftingGate::Asking::kOne));
+  world.truth.tokens = 4;
+  for (int i = 0; i < 4; ++i) {
     world.pass();
     EXPECT_EQ(DraftingGate::Asking::kNone, world.gate.asking()) << i;
     EXPECT_TRUE(world.gate.is_probing()) << "no pass waits for the answer";
   }
   world.pass();
-  EXPECT_EQ(DraftingGate::Asking::kAll, world.gate.asking()) << "it was answered";
+  EXPECT_EQ(DraftingGate::Asking::kAll, world.gate.asking()) << "its answer brought tokens";
   EXPECT_FALSE(world.gate.is_probing());
+}
+
+TEST(DraftingGate, AQuestionThatBringsNoTokenEndsItsTrial) {
+  World world({.tokens = 1, .slowdown = 2, .n_late = 3});
+  ASSERT_TRUE(passes_until(world, DraftingGate::Asking::kNone));
+  world.share_of_best(100);
+  int n_questions = 0;
+  for (int i = 0; i < 20000; ++i) {
+    world.pass();
+    n_questions += world.gate.asking() == DraftingGate::Asking::kOne;
+    ASSERT_NE(DraftingGate::Asking::kAll, world.gate.asking());
+  }
+  EXPECT_GE(n_questions, 20);
+}
+
+// Another source copies runs of six tokens, now and then, and no draft is asked there: windows of
+// few passes differ by more than what drafts gain in the rest.
+TEST(DraftingGate, TextThatOthersCopyDoesNotDecide) {
+  StepCost cost;
+  for (int i = 0; i < 8; ++i) cost.observe(1, milliseconds(2));
+  double tokens = 0, time = 0, always_tokens = 0, always_time = 0;
+  for (std::uint32_t seed = 1; seed <= 8; ++seed) {
+    DraftingGate gate;
+    std::mt19937 random(seed);
+    int left = 0;  // of a run, in passes
+    bool is_answered = false;
+    for (int i = 0; i < 3000; ++i) {
+      const DraftingGate::Asking asking = gate.asking();
+      const bool asks = asking == DraftingGate::Asking::kAll || is_answered;
+      is_answered = asking == DraftingGate::Asking::kOne;
+      if (left == 0 && random() % 40 == 0) left = 12;
+      const double without = left > 0 ? 6 : 1;
+      left = std::max(0, left - 1);
+      const double drafted = without > 1 ? without : random() % 2 == 0 ? 1 : 3.8;  // 2.4 on average
+      const auto asked_time = std::chrono::microseconds(without == 1 ? 2400 : 2000);
+      const Duration took = asks ? asked_time : std::chrono::microseconds(2000);
+      tokens += asks ? drafted : without;
+      time += in_seconds(took);
+      always_tokens += drafted;
+      always_time += in_seconds(asked_time);
+      gate.observe({.n_decoding = 1,
+                    .n_committed = asks ? drafted : without,
+                    .n_without = without,
+                    .interval = took,
+                    .most_proposals = 8},
+                   cost);
+    }
+  }
+  EXPECT_GE(tokens / time, 0.97 * always_tokens / always_time);  // 1.29 times as fast as silence
+}
+
+// Of what the others say drafts are the source: silence has less than they seem to bring.
+TEST(DraftingGate, AsksWhereOtherSourcesLiveOnDrafts) {
+  StepCost cost;
+  for (int i = 0; i < 8; ++i) cost.observe(1, milliseconds(2));
+  DraftingGate gate;
+  int n_asking = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const bool asks = gate.asking() == DraftingGate::Asking::kAll;
+    n_asking += asks;
+    gate.observe({.n_decoding = 1,
+                  .n_committed = asks ? 3.0 : 1.0,
+                  .n_without = asks ? 3.0 : 1.0,
+                  .interval = std::chrono::microseconds(asks ? 2400 : 2000),
+                  .most_proposals = 8},
+                 cost);
+  }
+  EXPECT_GE(n_asking, 1400);
 }
 
 TEST(DraftingGate, WhatDraftsStillReadSaysNothing) {
@@ -198,6 +272,7 @@ TEST(DraftingGate, WhatDraftsStillReadSaysNothing) {
   for (int i = 0; i < 1000; ++i) {
     gate.observe({.n_decoding = 1,
                   .n_committed = 1,
+                  .n_without = 1,
                   .interval = milliseconds(4),
                   .most_proposals = 8,
                   .is_owed = true,

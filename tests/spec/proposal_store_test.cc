@@ -319,6 +319,18 @@ TEST(ProposalStore, SaysOfWhatTheTextHasPassedWhetherItWasARunnerUp) {
                                                     std::tuple{5, true, true}));
 }
 
+TEST(ProposalStore, KnowsWhatOtherSourcesSay) {
+  OpenedStore opened({1});
+  opened.store.insert(kSeq, chain({1}, {3, 4, 5}));
+  opened.store.insert(kSeq, chain({1}, {3, 6}, 100, ProposerKind::kNgram));
+  std::vector<TokenId> tokens;
+  for (const PathToken& token :
+       opened.store.best_path_without(ProposerKind::kDraft, kSeq, 8, kUncalibrated))
+    tokens.push_back(token.token);
+  EXPECT_THAT(tokens, ElementsAre(3, 6));
+  EXPECT_THAT(path_tokens(opened.store, 8), ElementsAre(3, 4, 5));
+}
+
 TEST(ProposalStore, SequencesAreApart) {
   OpenedStore opened({1});
   ProposalStore& store = opened.store;
