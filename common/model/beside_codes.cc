@@ -92,7 +92,7 @@ std::optional<std::string> wrong_zeros(const ModelConfig& config,
                          std::to_string(at / n_groups) + " in group " +
                          std::to_string(at % n_groups);
   if (!all_8) return sentence + ": with 8 added, as codes have it; it is 0 to 15";
-  return sentence + ": quantization_config.sym is true, and then all are 8";
+  return sentence + ": sym is true, and then all are 8";
 }
 
 std::optional<std::string> wrong_groups(const Checkpoint& checkpoint,

@@ -276,11 +276,12 @@ Quantization parse_with(const Json& value, const Reader& reader) {
   return {.linears = groups_of(value, reader), .kv = kv_scheme_of(value, reader)};
 }
 
-// AutoAWQ's own names beside those that config.json has.
+// AutoAWQ's own names beside those that config.json has. It has used AutoGPTQ's file, too.
 Json with_common_names(Json value, const char* method) {
+  const bool is_awq = value.contains("w_bit");
   for (const auto& [own, common] : {std::pair{"w_bit", "bits"}, {"q_group_size", "group_size"}})
     if (value.contains(own)) value[common] = value[own];
-  if (!value.contains("quant_method")) value["quant_method"] = method;
+  if (!value.contains("quant_method")) value["quant_method"] = is_awq ? "awq" : method;
   return value;
 }
 

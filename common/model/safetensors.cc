@@ -179,6 +179,23 @@ std::int64_t Checkpoint::changed_ns() const {
   return last;
 }
 
+namespace {
+
+// AutoGPTQ calls the file gptq_model-4bit-128g.safetensors, or as its caller likes. Of several
+// files none is chosen.
+std::optional<std::filesystem::path> only_safetensors_file(const std::filesystem::path& folder) {
+  std::optional<std::filesystem::path> only;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    if (only) return std::nullopt;
+    only = entry.path();
+  }
+  return only;
+}
+
+}  // namespace
+
 Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
   const auto single = folder / "model.safetensors";
   const auto index = folder / "model.safetensors.index.json";
@@ -191,12 +208,17 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
     open_index(folder, index);
     return;
   }
+  if (const auto other = only_safetensors_file(folder)) {
+    open_single(*other);
+    return;
+  }
   const bool has_pickle = std::filesystem::exists(folder / "pytorch_model.bin", ignored) ||
                           std::filesystem::exists(folder / "pytorch_model.bin.index.json", ignored);
   fail(ErrorCode::kIo, folder,
        has_pickle ? "has pytorch_model.bin but no model.safetensors; pickled weights are not read, "
                     "convert them"
-                  : "has neither model.safetensors nor model.safetensors.index.json");
+                  : "has neither model.safetensors nor model.safetensors.index.json, nor one "
+                    "safetensors file of another name");
 }
 
 void Checkpoint::open_single(const std::filesystem::path& path) {

@@ -109,7 +109,8 @@ class SafetensorsFile {
   std::uint64_t device_ = 0;
 };
 
-// All tensors of a folder: model.safetensors, or the files of model.safetensors.index.json.
+// All tensors of a folder: model.safetensors, or the files of model.safetensors.index.json; where
+// neither is there, of its only safetensors file.
 class Checkpoint {
  public:
   explicit Checkpoint(const std::filesystem::path& folder);  // throws FatalError(kIo | kMalformed)

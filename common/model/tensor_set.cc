@@ -16,6 +16,7 @@
 #include "common/model/int4_words.h"
 #include "common/model/kv_scales.h"
 #include "common/model/quantization.h"
+#include "common/model/quantization_config.h"
 
 namespace foretoken {
 
@@ -149,6 +150,22 @@ bool is_bias_of_zeros(const ModelConfig& config,
                              [](std::byte byte) { return byte == std::byte{0}; });
 }
 
+// Codes are there, and no setting says what they mean.
+void refuse_codes_without_settings(const ModelConfig& config,
+                                   const Checkpoint& checkpoint,
+                                   const ExpectedTensor& tensor) {
+  if (config.quantized.any() || checkpoint.contains(tensor.name)) return;
+  for (const std::string& codes :
+       {beside_weight(tensor.name, kCodeWords), packed_name(tensor.name)})
+    if (checkpoint.contains(codes))
+      throw FatalError(ErrorCode::kMalformed,
+                       checkpoint.at(codes).file->path().string() + ": tensor " + codes +
+                           " has packed codes, and nothing says how they are packed: neither "
+                           "quantization_config of config.json nor " +
+                           kSeparateQuantizationFiles[0].name + " or " +
+                           kSeparateQuantizationFiles[1].name);
+}
+
 std::string file_of(const StoredTensor& stored) { return stored.tensor.file->path().string(); }
 
 // Matrices that share their input are multiplied as one.
@@ -254,6 +271,7 @@ void check_tensor_set(ModelConfig& config,
                        folder.string() + ": no tensor lm_head.weight, though config.json does " +
                            "not say tie_word_embeddings: true");
     }
+    refuse_codes_without_settings(config, checkpoint, tensor);
     checkpoint.get(tensor.name, kFloats, tensor.shape);
     expected.insert(std::move(tensor.name));
   }

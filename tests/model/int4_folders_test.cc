@@ -177,7 +177,7 @@ TEST_F(Int4Folders, SymmetricGptqIsHeldWithoutZeroPoints) {
   });
   expect_refused(path, kQueryModule +
                            ".qzeros has a zero point of 6 for output 10 in group 0: "
-                           "quantization_config.sym is true, and then all are 8");
+                           "sym is true, and then all are 8");
 }
 
 TEST_F(Int4Folders, GroupsOfColumnsAreNumbersOfGroups) {
@@ -292,14 +292,16 @@ TEST_F(Int4Folders, SettingsInAFileOfTheirOwnAreThoseOfTheConfig) {
   };
   const Case cases[] = {
       {"gptq", "quantize_config.json", {}},
-      {"awq", "quant_config.json", {{"bits", "w_bit"}, {"group_size", "q_group_size"}}}};
+      {"awq", "quant_config.json", {{"bits", "w_bit"}, {"group_size", "q_group_size"}}},
+      {"awq", "quantize_config.json", {{"bits", "w_bit"}, {"group_size", "q_group_size"}}}};
   for (const Case& c : cases) {
-    SCOPED_TRACE(c.name);
+    SCOPED_TRACE(std::string(c.name) + " " + c.file);
     const fs::path with = fixture(c.name), apart = folder_ / "apart";
     fs::copy(with, apart);
     Json settings;
     edit_config(apart, [&](Json& config) { settings = std::exchange(config, nullptr); });
-    EXPECT_THAT(load(apart), HasSubstr("no tensor"));
+    EXPECT_THAT(load(apart), AllOf(HasSubstr("self_attn.q_proj.qweight has packed codes"),
+                                   HasSubstr("nor quantize_config.json or quant_config.json")));
     settings.erase("quant_method");
     for (const auto& [common, own] : c.own_names) {
       settings[own] = settings[common];
@@ -314,7 +316,24 @@ TEST_F(Int4Folders, SettingsInAFileOfTheirOwnAreThoseOfTheConfig) {
     std::ofstream(apart / c.file) << "[]";
     EXPECT_THAT(load(apart), HasSubstr(std::string(c.file) + ": must be a JSON object"));
     fs::remove_all(apart);
+    fs::remove_all(with);
   }
+}
+
+// What AutoGPTQ's save_quantized() leaves: settings with all its fields, and a file named for them.
+TEST_F(Int4Folders, AFolderOfAutoGptqLoadsAsItIsWritten) {
+  const fs::path with = fixture("gptq"), apart = folder_ / "apart";
+  fs::create_directory(apart);
+  fs::copy_file(with / "config.json", apart / "config.json");
+  fs::copy_file(with / "model.safetensors", apart / "gptq_model-4bit-64g.safetensors");
+  edit_config(apart, [](Json& config) { config = nullptr; });
+  std::ofstream(apart / "quantize_config.json")
+      << R"({"bits": 4, "group_size": 64, "damp_percent": 0.01, "desc_act": false,
+             "static_groups": false, "sym": false, "true_sequential": true,
+             "model_name_or_path": null, "model_file_base_name": null})";
+  EXPECT_EQ(largest_difference(with, apart), 0);
+  fs::copy_file(with / "model.safetensors", apart / "second.safetensors");
+  EXPECT_THAT(load(apart), HasSubstr("nor one safetensors file of another name"));
 }
 
 TEST_F(Int4Folders, SettingsWithoutAProductAreRefusedByName) {
@@ -343,7 +362,8 @@ TEST_F(Int4Folders, SettingsWithoutAProductAreRefusedByName) {
   EXPECT_THAT(load_with("awq", "bits", 8), HasSubstr("bits is 8"));
   EXPECT_THAT(load_with("awq", "quant_method", "bitsandbytes"),
               HasSubstr("supported: compressed-tensors with weights of 8 or 4 bits, gptq and awq"));
-  EXPECT_THAT(load_with("awq", "quant_method", "compressed-tensors"), HasSubstr("no tensor"));
+  EXPECT_THAT(load_with("awq", "quant_method", "compressed-tensors"),
+              HasSubstr("nothing says how they are packed"));
 }
 
 // What stays in 16 bits is quantised on request, with zero points as its neighbours have.
