@@ -44,7 +44,13 @@ class Int4Rows final : public RowReader {
  public:
   Int4Rows(std::span<const std::byte> pool, std::int64_t n_in, const WeightType& type)
       : pool_(pool), n_in_(n_in), type_(type) {}
-  float read(std::int64_t row, std::byte* to) const override {
+  void read(std::int64_t first, std::int64_t n, std::byte* to, float* scales) const override {
+    const std::int64_t bytes = row_bytes(DType::kI4, n_in_, type_.group, type_.zeros);
+    for (std::int64_t r = 0; r < n; ++r, to += bytes) scales[r] = read_row(first + r, to);
+  }
+
+ private:
+  float read_row(std::int64_t row, std::byte* to) const {
     const std::int64_t n = int4_code_bytes(n_in_, type_.group),
                        n_groups = int4_groups_of(n_in_, type_.group);
     const auto room = static_cast<std::int64_t>(pool_.size()) - n;
@@ -56,7 +62,6 @@ class Int4Rows final : public RowReader {
     return 1;
   }
 
- private:
   std::span<const std::byte> pool_;
   std::int64_t n_in_;
   WeightType type_;

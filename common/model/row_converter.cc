@@ -4,6 +4,7 @@
 
 #include "common/model/convert.h"
 #include "common/model/int4.h"
+#include "common/model/int4_words.h"
 #include "common/model/quantization.h"
 
 namespace foretoken {
@@ -19,11 +20,9 @@ std::span<const std::byte> RowConverter::elements(std::int64_t row, std::byte* c
   return {codes, bytes.size()};
 }
 
-float RowConverter::read_int4(std::int64_t row, std::byte* to) const {
-  const std::int64_t n_words = (stored_.n_in + 7) / 8;
-  const auto words =
-      stored_.bytes.subspan(static_cast<std::size_t>((rows_.begin + row) * n_words * 4),
-                            static_cast<std::size_t>(n_words * 4));
+float RowConverter::read_int4(std::int64_t row,
+                              std::span<const std::byte> words,
+                              std::byte* to) const {
   std::vector<std::uint8_t> whole(static_cast<std::size_t>(stored_.n_in));
   unpack_int4_words(words, whole);
   const auto codes = std::span(whole).subspan(static_cast<std::size_t>(columns_.begin),
@@ -54,8 +53,27 @@ float RowConverter::keep_int4(std::span<const std::uint8_t> codes,
   return write_int4_row(codes, scales, zeros, group_, to);
 }
 
-float RowConverter::read(std::int64_t row, std::byte* to) const {
-  if (stored_.dtype == DType::kI4) return read_int4(row, to);
+void RowConverter::read(std::int64_t first, std::int64_t n, std::byte* to, float* scales) const {
+  const auto bytes = static_cast<std::size_t>(row_bytes(to_, columns_.n(), group_, zeros_));
+  if (stored_.dtype != DType::kI4) {
+    for (std::int64_t r = 0; r < n; ++r, to += bytes) scales[r] = read_row(first + r, to);
+    return;
+  }
+  const Range rows{rows_.begin + first, rows_.begin + first + n};
+  const auto word_bytes = static_cast<std::size_t>((stored_.n_in + 7) / 8 * 4);
+  std::vector<std::byte> gathered;
+  std::span<const std::byte> words = stored_.bytes;
+  if (is_transposed(stored_.layout))
+    words = gathered =
+        rows_of_words(stored_.layout, stored_.bytes, stored_.n_out, stored_.n_in, rows);
+  else
+    words = words.subspan(static_cast<std::size_t>(rows.begin) * word_bytes);
+  for (std::int64_t r = 0; r < n; ++r, to += bytes)
+    scales[r] = read_int4(first + r,
+                          words.subspan(static_cast<std::size_t>(r) * word_bytes, word_bytes), to);
+}
+
+float RowConverter::read_row(std::int64_t row, std::byte* to) const {
   const auto n = static_cast<std::size_t>(columns_.n());
   const float scale = stored_.scales.empty() ? 1.0f : stored_.scales[static_cast<std::size_t>(row)];
   std::vector<std::byte> codes(stored_.packed ? n : 0);

@@ -19,8 +19,10 @@ namespace foretoken {
 // A matrix as a checkpoint has it, in memory that outlives what reads it.
 struct StoredMatrix {
   DType dtype = DType::kF32;
-  bool packed = false;  // in 32-bit words: StoredTensor
+  bool packed = false;                    // in 32-bit words: StoredTensor
+  Int4Layout layout = Int4Layout::kRows;  // of int4
   std::span<const std::byte> bytes;
+  std::int64_t n_out = 0;          // rows in the checkpoint
   std::int64_t n_in = 0;           // columns in the checkpoint
   std::span<const float> scales;   // of the wanted rows, whole ones; quantised types only
   std::int64_t group = kWholeRow;  // columns that share one
@@ -47,7 +49,7 @@ class RowConverter final : public RowReader {
         group_(wanted.group),
         zeros_(wanted.zeros) {}
 
-  float read(std::int64_t row, std::byte* to) const override;
+  void read(std::int64_t first, std::int64_t n, std::byte* to, float* scales) const override;
 
   // Of the rows that were read: a value beyond the range of the type (float16 ends at 65504), and a
   // value that is no finite number. What was written for them is of no use.
@@ -57,7 +59,9 @@ class RowConverter final : public RowReader {
  private:
   // The wanted elements as they are stored; of packed ones the codes, written to `codes`.
   std::span<const std::byte> elements(std::int64_t row, std::byte* codes) const;
-  float read_int4(std::int64_t row, std::byte* to) const;
+  float read_row(std::int64_t row, std::byte* to) const;
+  // words: those of the row, eight codes each.
+  float read_int4(std::int64_t row, std::span<const std::byte> words, std::byte* to) const;
   float keep_int4(std::span<const std::uint8_t> codes,
                   const Int4RowGroups& groups,
                   std::byte* to) const;

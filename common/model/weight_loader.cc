@@ -8,7 +8,6 @@
 #include "common/model/convert.h"
 #include "common/model/families.h"
 #include "common/model/fingerprint.h"
-#include "common/model/int4_words.h"
 #include "common/model/kv_scales.h"
 #include "common/model/quantization.h"
 #include "common/model/rope.h"
@@ -128,26 +127,21 @@ void WeightLoader::read_beside(const std::string& name, Split split, OwnedSource
                  .group_of = std::move(all.group_of)};
 }
 
-// The matrix a RowConverter reads from, and which of its rows and columns it is to give.
-StoredMatrix WeightLoader::stored_matrix(const std::string& name,
-                                         Range& rows,
-                                         OwnedSource& held) const {
+// The matrix a RowConverter reads from.
+StoredMatrix WeightLoader::stored_matrix(const std::string& name, const OwnedSource& held) const {
   const auto& shape = shapes_.at(name);
   const DType stored = held.stored.dtype;
   StoredMatrix matrix{.dtype = stored,
                       .packed = held.stored.packed,
                       .bytes = held.stored.tensor.bytes,
+                      .n_out = shape[0],
                       .n_in = shape[1],
                       .scales = held.beside.scales};
   if (stored != DType::kI4) return matrix;
   matrix.group = config_.quantized.int4_group;
   matrix.zeros = held.beside.zeros;
   matrix.group_of = held.beside.group_of;
-  const Int4Layout layout = config_.quantized.int4_layout;
-  if (!is_transposed(layout)) return matrix;
-  held.words = rows_of_words(layout, matrix.bytes, shape[0], shape[1], rows);
-  matrix.bytes = held.words;
-  rows = {0, rows.n()};
+  matrix.layout = config_.quantized.int4_layout;
   return matrix;
 }
 
@@ -169,7 +163,7 @@ void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& 
   const bool is_second_use = split == Split::kVocabulary && config_.tie_word_embeddings;
   const Int4Zeros zeros = to == DType::kI4 ? config_.quantized.int4_zeros : Int4Zeros::kEight;
   if (!is_second_use) ++n_matrices_[held_name(to, group, zeros)];
-  Range rows = rows_of(split, all_out, config_, who_);
+  const Range rows = rows_of(split, all_out, config_, who_);
   const Range columns = columns_of(split, all_in, config_, who_);
   held.source = {
       .dtype = to, .n_out = rows.n(), .n_in = columns.n(), .group = group, .zeros = zeros};
@@ -181,8 +175,7 @@ void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& 
     if (is_quantised(to)) held.source.scales = held.beside.scales.data();
     return;
   }
-  const StoredMatrix matrix = stored_matrix(name, rows, held);
-  held.rows.emplace(matrix, to, WantedRows{rows, columns, group, zeros});
+  held.rows.emplace(stored_matrix(name, held), to, WantedRows{rows, columns, group, zeros});
   held.source.rows = &*held.rows;
 }
 

@@ -66,11 +66,10 @@ class WeightLoader {
     LinearSource source;
     std::optional<RowConverter> rows;
     BesideCodes beside;
-    std::vector<std::byte> words;  // codes that were gathered into rows
     std::vector<float> bias;
   };
   void read_beside(const std::string& name, Split split, OwnedSource& held);
-  StoredMatrix stored_matrix(const std::string& name, Range& rows, OwnedSource& held) const;
+  StoredMatrix stored_matrix(const std::string& name, const OwnedSource& held) const;
   void find_rows(const std::string& name, Split split, OwnedSource& held);
   template <class T>
   std::vector<T> own_rows(std::vector<T> values, std::int64_t n_rows, Split split) const;

@@ -90,6 +90,35 @@ void write_int4_zeros(const std::byte* const (&rows)[kPanel], std::int64_t at, s
   std::memcpy(to, zeros, sizeof zeros);
 }
 
+// The rows of a panel, where they lie, and their scales; null: there is no such row.
+struct PanelRows {
+  const std::byte* at[kPanel] = {};
+  float scales[kPanel] = {};
+};
+
+// Rows from `origin` on become the panel's from `column` on, as many as both have; returns their
+// number. Those that no memory holds are made in `space`.
+std::int64_t take_rows(const Origin& origin,
+                       std::int64_t column,
+                       PanelRows& rows,
+                       std::vector<std::byte>& space) {
+  const LinearSource& source = *origin.source;
+  const std::int64_t n = std::min<std::int64_t>(kPanel - column, source.n_out - origin.row),
+                     bytes = row_bytes(source.dtype, source.n_in, source.group, source.zeros);
+  const auto* from = static_cast<const std::byte*>(source.data) + origin.row * bytes;
+  if (source.rows != nullptr) {
+    space.resize(static_cast<std::size_t>(kPanel * bytes));
+    source.rows->read(origin.row, n, space.data() + column * bytes, rows.scales + column);
+    from = space.data() + column * bytes;
+  }
+  for (std::int64_t r = 0; r < n; ++r) {
+    rows.at[column + r] = from + r * bytes;
+    if (source.rows == nullptr)
+      rows.scales[column + r] = source.scales == nullptr ? 1.0f : source.scales[origin.row + r];
+  }
+  return n;
+}
+
 // `space`: room for the rows of a panel that no memory holds.
 void pack_panel(std::span<const LinearSource> sources,
                 const Linear& linear,
@@ -98,23 +127,18 @@ void pack_panel(std::span<const LinearSource> sources,
                 std::vector<std::byte>& space) {
   const bool is_int4 = linear.dtype == DType::kI4;
   const std::int64_t bytes = row_bytes(linear.dtype, linear.n_in, linear.group, linear.zeros);
-  const std::byte* rows[kPanel] = {};
-  for (std::int64_t column = 0; column < kPanel; ++column) {
+  PanelRows rows;
+  for (std::int64_t column = 0; column < kPanel;) {
     const std::int64_t i = panel * kPanel + column;
     const Origin origin = origin_of(sources, linear.stacking, i);
-    if (origin.source == nullptr) continue;
-    const LinearSource& source = *origin.source;
-    float scale = source.scales == nullptr ? 1.0f : source.scales[origin.row];
-    if (source.rows != nullptr) {
-      space.resize(static_cast<std::size_t>(kPanel * bytes));
-      std::byte* row = space.data() + column * bytes;
-      scale = source.rows->read(origin.row, row);
-      rows[column] = row;
-    } else {
-      rows[column] = static_cast<const std::byte*>(source.data) + origin.row * bytes;
+    if (origin.source == nullptr) break;  // so are all behind it
+    const std::int64_t n = take_rows(origin, column, rows, space);
+    for (std::int64_t r = 0; r < n; ++r) {
+      if (linear.scales) linear.scales.as<float>()[i + r] = rows.scales[column + r];
+      if (linear.bias && origin.source->bias != nullptr)
+        linear.bias.as<float>()[i + r] = origin.source->bias[origin.row + r];
     }
-    if (linear.scales) linear.scales.as<float>()[i] = scale;
-    if (linear.bias && source.bias != nullptr) linear.bias.as<float>()[i] = source.bias[origin.row];
+    column += n;
   }
   const std::uint32_t flip = linear.dtype == DType::kI8 ? 0x80808080u : 0u;  // w + 128
   const std::int64_t n_steps = shape.n_steps;
@@ -128,13 +152,13 @@ void pack_panel(std::span<const LinearSource> sources,
     const std::int64_t n = std::min(at_once, n_steps - begin);
     if (is_int4 && begin % group_steps == 0) {
       const std::int64_t group = begin / group_steps;
-      write_int4_scales(rows, code_bytes + group * 2, to);
+      write_int4_scales(rows.at, code_bytes + group * 2, to);
       if (linear.zeros == Int4Zeros::kOfGroup)
-        write_int4_zeros(rows, code_bytes + n_groups * 2 + group, to + kInt4ScaleBytes);
+        write_int4_zeros(rows.at, code_bytes + n_groups * 2 + group, to + kInt4ScaleBytes);
       to += shape.product->group_header_bytes;
     }
     for (int column = 0; column < kPanel; ++column)
-      read_line(rows[column], code_bytes, begin * kOutputBytes, n * kOutputBytes, lines[column]);
+      read_line(rows.at[column], code_bytes, begin * kOutputBytes, n * kOutputBytes, lines[column]);
     if (const int halves_of = shape.product->halves_of; halves_of > 0)
       write_halves(lines, n, flip, halves_of, to);
     else

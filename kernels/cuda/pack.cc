@@ -51,7 +51,7 @@ Row row_of(const Origin& origin, std::vector<std::byte>& space) {
   const std::int64_t bytes = source.n_in * static_cast<std::int64_t>(size_bytes(source.dtype));
   if (source.rows != nullptr) {
     space.resize(static_cast<std::size_t>(bytes));
-    const float scale = source.rows->read(origin.row, space.data());
+    const float scale = source.rows->read_one(origin.row, space.data());
     return {space.data(), scale};
   }
   return {static_cast<const std::byte*>(source.data) + origin.row * bytes,

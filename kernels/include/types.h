@@ -136,8 +136,15 @@ class Buffer {
 class RowReader {
  public:
   virtual ~RowReader() = default;
-  // Writes a row of row_bytes() and returns its scale: of types without, 1.
-  virtual float read(std::int64_t row, std::byte* to) const = 0;
+  // Writes `n` rows from `first` on, one behind another, of row_bytes() each, and their scales: of
+  // types without, 1. Rows that lie across each other's words are read fastest together.
+  virtual void read(std::int64_t first, std::int64_t n, std::byte* to, float* scales) const = 0;
+  // One row; returns its scale.
+  float read_one(std::int64_t row, std::byte* to) const {
+    float scale = 1;
+    read(row, 1, to, &scale);
+    return scale;
+  }
 };
 
 // A weight matrix in *host* memory as a checkpoint holds it, row-major: y = x Wᵀ + bias.

@@ -140,9 +140,9 @@ class Rows final : public RowReader {
  public:
   Rows(const std::byte* data, std::int64_t row_bytes, const float* scales)
       : data_(data), row_bytes_(row_bytes), scales_(scales) {}
-  float read(std::int64_t row, std::byte* to) const override {
-    std::memcpy(to, data_ + row * row_bytes_, static_cast<std::size_t>(row_bytes_));
-    return scales_ == nullptr ? 1.0f : scales_[row];
+  void read(std::int64_t first, std::int64_t n, std::byte* to, float* scales) const override {
+    std::memcpy(to, data_ + first * row_bytes_, static_cast<std::size_t>(n * row_bytes_));
+    for (std::int64_t r = 0; r < n; ++r) scales[r] = scales_ == nullptr ? 1.0f : scales_[first + r];
   }
 
  private:

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "common/model/convert.h"
@@ -52,7 +56,8 @@ Read read_all(const RowConverter& rows, DType to) {
   const auto row_bytes = static_cast<std::size_t>(kWantedColumns.n()) * size_bytes(to);
   Read all{std::vector<std::byte>(row_bytes * static_cast<std::size_t>(kWantedRows.n())), {}};
   for (std::int64_t r = 0; r < kWantedRows.n(); ++r)
-    all.scales.push_back(rows.read(r, all.bytes.data() + static_cast<std::size_t>(r) * row_bytes));
+    all.scales.push_back(
+        rows.read_one(r, all.bytes.data() + static_cast<std::size_t>(r) * row_bytes));
   return all;
 }
 
@@ -167,10 +172,10 @@ TEST(RowConverter, FourBitCodesAreThoseOfTheFile) {
   for (std::int64_t r = 0; r < kSomeRows.n(); ++r) {
     std::vector<std::byte> row(
         static_cast<std::size_t>(row_bytes(DType::kI4, kSomeColumns.n(), 128)));
-    const float unit = held.read(r, row.data());
+    const float unit = held.read_one(r, row.data());
     const auto values = test::decoded(row, kSomeColumns.n(), 128, unit).values;
     std::vector<float> widened(values.size());
-    EXPECT_EQ(floats.read(r, reinterpret_cast<std::byte*>(widened.data())), 1.0f);
+    EXPECT_EQ(floats.read_one(r, reinterpret_cast<std::byte*>(widened.data())), 1.0f);
     for (std::int64_t i = 0; i < kSomeColumns.n(); ++i) {
       const std::int64_t column = kSomeColumns.begin + i;
       const int code = codes[static_cast<std::size_t>((kSomeRows.begin + r) * kAll + column)] - 8;
@@ -204,7 +209,7 @@ TEST(RowConverter, ZeroPointsOfAFileAreThoseOfTheirGroups) {
     const RowConverter rows(matrix, DType::kI4, {{0, 1}, columns, 32, Int4Zeros::kOfGroup});
     std::vector<std::byte> row(
         static_cast<std::size_t>(row_bytes(DType::kI4, 64, 32, Int4Zeros::kOfGroup)));
-    const float unit = rows.read(0, row.data());
+    const float unit = rows.read_one(0, row.data());
     return test::decoded(row, 64, 32, unit, Int4Zeros::kOfGroup);
   };
   const auto kept = held(stored);
@@ -217,7 +222,7 @@ TEST(RowConverter, ZeroPointsOfAFileAreThoseOfTheirGroups) {
   stored.group_of = group_of;
   std::vector<float> widened(64);
   const RowConverter floats(stored, DType::kF32, {{0, 1}, columns});
-  floats.read(0, reinterpret_cast<std::byte*>(widened.data()));
+  floats.read_one(0, reinterpret_cast<std::byte*>(widened.data()));
   for (std::size_t i = 0; i < widened.size(); ++i) {
     const std::size_t g = (32 + i) % 3;
     EXPECT_EQ(widened[i], static_cast<float>(codes[32 + i] - zeros[g]) * scales[g]);
@@ -226,6 +231,53 @@ TEST(RowConverter, ZeroPointsOfAFileAreThoseOfTheirGroups) {
   stored.zeros = {};
   stored.group_of = {};
   EXPECT_EQ(held(stored).zeros, (std::vector<int>{8, 8}));
+}
+
+// Words that lie across the rows are gathered by runs of rows: as many as are asked for, and those.
+TEST(RowConverter, RunsOfRowsAreTheSameInEveryLayout) {
+  constexpr std::int64_t kOut = 75, kIn = 64;
+  constexpr Range kRun{3, 70};
+  std::mt19937 random(11);
+  std::vector<std::uint8_t> codes(kOut * kIn);
+  for (auto& code : codes) code = static_cast<std::uint8_t>(random() % 16);
+  std::vector<std::byte> by_rows(kOut * kIn / 2);
+  pack_int4_words(codes, by_rows);
+  std::vector<std::uint32_t> gptq(kIn / 8 * kOut), awq(kIn * ((kOut + 7) / 8));
+  constexpr std::array<int, 8> kAwqPlaces{0, 4, 1, 5, 2, 6, 3, 7};
+  for (std::size_t r = 0; r < kOut; ++r)
+    for (std::size_t c = 0; c < kIn; ++c) {
+      const std::uint32_t code = codes[r * kIn + c];
+      gptq[c / 8 * kOut + r] |= code << 4 * (c % 8);
+      awq[c * ((kOut + 7) / 8) + r / 8] |= code << 4 * kAwqPlaces[r % 8];
+    }
+  std::vector<float> scales(kRun.n() * 2);
+  for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = 0.25f + static_cast<float>(i);
+  const auto read = [&](Int4Layout layout, std::span<const std::byte> words, std::int64_t at_once) {
+    const RowConverter rows({.dtype = DType::kI4,
+                             .packed = true,
+                             .layout = layout,
+                             .bytes = words,
+                             .n_out = kOut,
+                             .n_in = kIn,
+                             .scales = scales,
+                             .group = 32},
+                            DType::kI4, {kRun, {0, kIn}, 32});
+    const auto bytes = static_cast<std::size_t>(row_bytes(DType::kI4, kIn, 32));
+    std::pair<std::vector<std::byte>, std::vector<float>> all;
+    all.first.resize(bytes * kRun.n());
+    all.second.resize(kRun.n());
+    for (std::int64_t r = 0; r < kRun.n(); r += at_once)
+      rows.read(r, std::min(at_once, kRun.n() - r), all.first.data() + bytes * r,
+                all.second.data() + r);
+    return all;
+  };
+  const auto expected = read(Int4Layout::kRows, by_rows, 1);
+  for (const std::int64_t at_once : {1, 5, 64, 67}) {
+    SCOPED_TRACE(at_once);
+    EXPECT_EQ(read(Int4Layout::kRows, by_rows, at_once), expected);
+    EXPECT_EQ(read(Int4Layout::kGptq, std::as_bytes(std::span(gptq)), at_once), expected);
+    EXPECT_EQ(read(Int4Layout::kAwq, std::as_bytes(std::span(awq)), at_once), expected);
+  }
 }
 
 }  // namespace
