@@ -33,15 +33,44 @@ FT_INLINE void ask_for_part(const std::byte* from, int part, int n_parts, int n_
   }
 }
 
+// Lines of the next chunk that a tile asks for in each unit.
+template <Prefetch kPrefetch, int kUnitSteps>
+inline constexpr int kInt4LinesAhead = kPrefetch == Prefetch::kOneLine    ? kUnitSteps
+                                       : kPrefetch == Prefetch::kTwoLines ? 2 * kUnitSteps
+                                                                          : 0;
+
+struct NoZeros {};
+
+// The zero points of a column of outputs, whose group begins at `header`.
+template <class Dot, Int4Zeros kZeros>
+FT_INLINE auto int4_zeros(const std::byte* header, int column) {
+  if constexpr (kZeros == Int4Zeros::kOfGroup)
+    return Dot::zeros(header + kInt4ScaleBytes + column * Dot::kOutputs);
+  else
+    return NoZeros{};
+}
+
+template <class Dot>
+FT_INLINE typename Dot::Scales int4_scales(const std::byte* header, int column) {
+  return Dot::scales(header + column * Dot::kOutputs * static_cast<int>(sizeof(std::uint16_t)));
+}
+
+// What a row's sum of a unit begins with: what 8, or the zero points, add to it is taken away.
+template <class Dot, class Zeros>
+FT_INLINE typename Dot::Acc int4_begin(const Zeros& zeros, const RowGroup& group) {
+  if constexpr (std::is_same_v<Zeros, NoZeros>)
+    return Dot::begin(group.start / kStartOverInt4);
+  else
+    return Dot::begin(zeros, group.start / kStartOverSum);
+}
+
 template <class Dot, int kRows, Prefetch kPrefetch, int kGroup, Int4Zeros kZeros>
 void int4_tile(const TileArgs& given) {
   const TileArgs args = given;  // what is written to c cannot change it
   constexpr int kUnit = kInt4Unit<kGroup>, kUnitSteps = kUnit / kInt4StepValues;
   constexpr int kUnitLines = kUnitSteps * kStepBytes / static_cast<int>(kLine);
   constexpr int kColumns = kPanel / Dot::kOutputs;
-  constexpr int kLinesAhead = kPrefetch == Prefetch::kOneLine    ? kUnitSteps
-                              : kPrefetch == Prefetch::kTwoLines ? 2 * kUnitSteps
-                                                                 : 0;
+  constexpr int kLinesAhead = kInt4LinesAhead<kPrefetch, kUnitSteps>;
   const std::byte* w = args.w;
   const std::byte* a = args.a;
   const std::byte* groups = reinterpret_cast<const std::byte*>(args.groups);
@@ -62,14 +91,9 @@ void int4_tile(const TileArgs& given) {
         ask_for_part<true>(w + kInt4Ahead, column, kColumns, kUnitLines);
       if constexpr (kLinesAhead > 0) ask_for_part<false>(ahead, column, kColumns, kLinesAhead);
       typename Dot::Acc acc[kRows];
-      if constexpr (kZeros == Int4Zeros::kOfGroup) {
-        const auto zeros = Dot::zeros(scales + kInt4ScaleBytes + column * Dot::kOutputs);
+      const auto zeros = int4_zeros<Dot, kZeros>(scales, column);
 #pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) acc[r] = Dot::begin(zeros, group[r].start / kStartOverSum);
-      } else {
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) acc[r] = Dot::begin(group[r].start / kStartOverInt4);
-      }
+      for (int r = 0; r < kRows; ++r) acc[r] = int4_begin<Dot>(zeros, group[r]);
       const std::byte* at = w + column * (kStepBytes / kColumns);
 #pragma GCC unroll 8
       for (int s = 0; s < kUnitSteps; s += Dot::kSteps) {
@@ -78,8 +102,7 @@ void int4_tile(const TileArgs& given) {
         for (int r = 0; r < kRows; ++r)
           acc[r] = Dot::mac(acc[r], weights, a + r * args.a_stride + s * kInt4StepValues);
       }
-      const typename Dot::Scales s =
-          Dot::scales(scales + column * Dot::kOutputs * static_cast<int>(sizeof(std::uint16_t)));
+      const typename Dot::Scales s = int4_scales<Dot>(scales, column);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r)
         Dot::add_to(args.c + r * kPanel + column * Dot::kOutputs, acc[r], s, group[r].scale, first);
@@ -98,10 +121,7 @@ template <class Dot, int kRows, int kColumns, Prefetch kPrefetch, int kGroup, In
 void kept_int4_tile(const TileArgs& args) {
   constexpr int kUnit = kInt4Unit<kGroup>, kUnitSteps = kUnit / kInt4StepValues;
   constexpr int kTurnsOfPanel = kPanel / (kColumns * Dot::kOutputs);
-  constexpr int kLinesAhead = (kPrefetch == Prefetch::kOneLine    ? kUnitSteps
-                               : kPrefetch == Prefetch::kTwoLines ? 2 * kUnitSteps
-                                                                  : 0) /
-                              kTurnsOfPanel;
+  constexpr int kLinesAhead = kInt4LinesAhead<kPrefetch, kUnitSteps> / kTurnsOfPanel;
   const std::byte* ahead = args.ahead;
   for (int turn = 0; turn < kTurnsOfPanel; ++turn) {
     const int column = turn * kColumns;
@@ -125,15 +145,9 @@ void kept_int4_tile(const TileArgs& args) {
       typename Dot::Acc acc[kRows][kColumns];
 #pragma GCC unroll 8
       for (int b = 0; b < kColumns; ++b) {
-        if constexpr (kZeros == Int4Zeros::kOfGroup) {
-          const auto zeros = Dot::zeros(scales + kInt4ScaleBytes + (column + b) * Dot::kOutputs);
+        const auto zeros = int4_zeros<Dot, kZeros>(scales, column + b);
 #pragma GCC unroll 8
-          for (int r = 0; r < kRows; ++r)
-            acc[r][b] = Dot::begin(zeros, group(r)->start / kStartOverSum);
-        } else {
-#pragma GCC unroll 8
-          for (int r = 0; r < kRows; ++r) acc[r][b] = Dot::begin(group(r)->start / kStartOverInt4);
-        }
+        for (int r = 0; r < kRows; ++r) acc[r][b] = int4_begin<Dot>(zeros, *group(r));
       }
       for (int s = 0; s < kUnitSteps; ++s, w += kStepBytes, a += kInt4StepValues) {
         typename Dot::Step weights[kColumns];
@@ -147,9 +161,7 @@ void kept_int4_tile(const TileArgs& args) {
       }
       typename Dot::Scales s[kColumns];
 #pragma GCC unroll 8
-      for (int b = 0; b < kColumns; ++b)
-        s[b] = Dot::scales(scales +
-                           (column + b) * Dot::kOutputs * static_cast<int>(sizeof(std::uint16_t)));
+      for (int b = 0; b < kColumns; ++b) s[b] = int4_scales<Dot>(scales, column + b);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8

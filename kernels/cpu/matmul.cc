@@ -23,13 +23,10 @@ void scale_outputs(const PackedView& view, std::int64_t panel, std::int32_t n_ro
 // ones ask for the next. A tile goes over all panels of a chunk before the next tile does, so that
 // its rows are still near.
 void run_tiles(const PackedView& view,
-               std::int64_t first_panel,
-               int n_panels,
                const PreparedRows& rows,
-               std::int32_t first_row,
-               std::int32_t n_rows,
-               float* c,
+               const PanelBlock& block,
                const WhenDone& done) {
+  const std::int32_t n_rows = block.n_rows;
   const std::int32_t n_tiles = (n_rows + view.product->tile_rows - 1) / view.product->tile_rows;
   const int steps =
       n_tiles > 1 ? view.product->chunk_steps : view.product->stream_steps[n_rows - 1];
@@ -45,9 +42,9 @@ void run_tiles(const PackedView& view,
     std::int32_t row = 0;
     for (std::int32_t t = 0; t < n_tiles; ++t) {
       args.n_rows = n_rows / n_tiles + (t < n_rows % n_tiles ? 1 : 0);
-      args.a = rows.row(first_row + row) + begin * step_bytes;
+      args.a = rows.row(block.first_row + row) + begin * step_bytes;
       if (is_integer(view.product->activation))
-        args.groups = rows.groups(first_row + row) + first_group;
+        args.groups = rows.groups(block.first_row + row) + first_group;
       Prefetch prefetch = Prefetch::kNone;
       if (n_tiles == 1)
         prefetch = Prefetch::kStream;
@@ -55,13 +52,14 @@ void run_tiles(const PackedView& view,
         prefetch = t < 2 ? Prefetch::kTwoLines : Prefetch::kNone;
       else if (t < 4)
         prefetch = Prefetch::kOneLine;
-      for (int panel = 0; panel < n_panels; ++panel) {
-        args.w = view.weights + (first_panel + panel) * view.panel_bytes() + view.bytes_of(begin);
+      for (int panel = 0; panel < block.n_panels; ++panel) {
+        args.w =
+            view.weights + (block.first_panel + panel) * view.panel_bytes() + view.bytes_of(begin);
         args.ahead =
             args.w + view.bytes_of(args.n_steps) + args.n_steps * t * (n_tiles < 4 ? 128 : 64);
-        args.c = c + (std::int64_t{panel} * n_rows + row) * kPanel;
+        args.c = block.c + (std::int64_t{panel} * n_rows + row) * kPanel;
         view.product->tile[args.n_rows - 1][static_cast<int>(prefetch)](args);
-        if (is_last) scale_outputs(view, first_panel + panel, args.n_rows, args.c);
+        if (is_last) scale_outputs(view, block.first_panel + panel, args.n_rows, args.c);
       }
       if (is_last) done.call(done.context, row, args.n_rows);
       row += args.n_rows;
@@ -128,20 +126,16 @@ void prepare_row(const Isa& isa,
 }
 
 void multiply_panels(const PackedView& view,
-                     std::int64_t first_panel,
-                     int n_panels,
                      const PreparedRows& rows,
-                     std::int32_t first_row,
-                     std::int32_t n_rows,
-                     float* c,
+                     const PanelBlock& block,
                      const WhenDone& done) {
-  if (n_rows > view.product->tile_rows)
-    return run_tiles(view, first_panel, n_panels, rows, first_row, n_rows, c, done);
+  if (block.n_rows > view.product->tile_rows) return run_tiles(view, rows, block, done);
   const WhenDone later{[](const void*, std::int32_t, std::int32_t) {}, nullptr};
-  for (int i = 0; i < n_panels; ++i)
-    run_tiles(view, first_panel + i, 1, rows, first_row, n_rows,
-              c + std::int64_t{i} * n_rows * kPanel, later);
-  done.call(done.context, 0, n_rows);
+  PanelBlock one = block;
+  one.n_panels = 1;
+  for (int i = 0; i < block.n_panels; ++i, ++one.first_panel, one.c += one.n_rows * kPanel)
+    run_tiles(view, rows, one, later);
+  done.call(done.context, 0, block.n_rows);
 }
 
 }  // namespace foretoken::cpu

@@ -121,14 +121,18 @@ struct WhenDone {
   const void* context = nullptr;
 };
 
-// c[i][row][kPanel] = rows x panel first_panel + i, times the outputs' scales, bias added.
+// Some panels, some rows, and where their product goes: c[panel][row][kPanel].
+struct PanelBlock {
+  std::int64_t first_panel = 0;
+  int n_panels = 0;
+  std::int32_t first_row = 0, n_rows = 0;
+  float* c = nullptr;
+};
+
+// Rows x panels, times the outputs' scales, bias added.
 void multiply_panels(const PackedView& view,
-                     std::int64_t first_panel,
-                     int n_panels,
                      const PreparedRows& rows,
-                     std::int32_t first_row,
-                     std::int32_t n_rows,
-                     float* c,
+                     const PanelBlock& block,
                      const WhenDone& done);
 
 // Part of a product: panel groups [begin, end) for rows [first_row, first_row + n_rows).
@@ -153,7 +157,8 @@ void multiply_part(
             finish(group + i, std::int64_t{first} + r, c + i * kGroup * apart + r * kPanel, apart);
       };
       using FinishRows = decltype(finish_rows);
-      multiply_panels(view, group * kGroup, static_cast<int>(n_groups) * kGroup, rows, first, n, c,
+      multiply_panels(view, rows,
+                      {group * kGroup, static_cast<int>(n_groups) * kGroup, first, n, c},
                       {[](const void* context, std::int32_t row, std::int32_t n_rows) {
                          (*static_cast<const FinishRows*>(context))(row, n_rows);
                        },
