@@ -1,97 +1,19 @@
 #include "common/model/hf_folder.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <system_error>
 
 #include "common/base/file.h"
 #include "common/base/json.h"
+#include "common/model/config_fields.h"
 #include "common/model/families.h"
 #include "common/model/head_ids.h"
 #include "common/model/quantization_config.h"
+#include "common/model/rope_fields.h"
 #include "common/model/safetensors.h"
 
 namespace foretoken {
 namespace {
-
-constexpr std::int64_t kMaxPositions = 1
-                                       << 24;  // positions above 2^24 are no longer exact in float
-
-// One JSON object of one file, asked for fields by name. Every complaint names file, field,
-// expectation and finding. A field that is null counts as absent, as Python's None does.
-class Fields {
- public:
-  Fields(const Json& object, std::string file, std::string prefix = {})
-      : object_(object), file_(std::move(file)), prefix_(std::move(prefix)) {}
-
-  const Json* find(const char* field) const {
-    const auto found = object_.find(field);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-  bool has(const char* field) const { return find(field) != nullptr; }
-
-  [[noreturn]] void refuse(ErrorCode code, const char* field, const std::string& sentence) const {
-    throw FatalError(code, file_ + ": " + prefix_ + field + " " + sentence);
-  }
-  [[noreturn]] void expected(const char* field, const std::string& expectation) const {
-    const Json* found = find(field);
-    std::string finding = found == nullptr ? "it is missing" : "found " + to_text(*found);
-    if (finding.size() > 120) finding = finding.substr(0, 120) + "…";
-    refuse(ErrorCode::kMalformed, field, "must be " + expectation + "; " + finding);
-  }
-
-  std::int64_t integer(const char* field, std::int64_t low, std::int64_t high) const {
-    const Json* value = find(field);
-    const std::string range =
-        "a whole number from " + std::to_string(low) + " to " + std::to_string(high);
-    if (value == nullptr || !value->is_number_integer()) expected(field, range);
-    // An unsigned above 2^63 would turn negative.
-    if (value->is_number_unsigned() &&
-        value->get<std::uint64_t>() > static_cast<std::uint64_t>(high))
-      expected(field, range);
-    const auto number = value->get<std::int64_t>();
-    if (number < low || number > high) expected(field, range);
-    return number;
-  }
-  std::int64_t integer_or(const char* field,
-                          std::int64_t low,
-                          std::int64_t high,
-                          std::int64_t otherwise) const {
-    return has(field) ? integer(field, low, high) : otherwise;
-  }
-  double number(const char* field, double low, double high) const {
-    const Json* value = find(field);
-    const std::string range = "a number from " + Json(low).dump() + " to " + Json(high).dump();
-    if (value == nullptr || !value->is_number()) expected(field, range);
-    const auto number = value->get<double>();
-    if (!(number >= low && number <= high)) expected(field, range);
-    return number;
-  }
-  double number_or(const char* field, double low, double high, double otherwise) const {
-    return has(field) ? number(field, low, high) : otherwise;
-  }
-  bool flag_or(const char* field, bool otherwise) const {
-    const Json* value = find(field);
-    if (value == nullptr) return otherwise;
-    if (!value->is_boolean()) expected(field, "true or false");
-    return value->get<bool>();
-  }
-  std::string text_or(const char* field, std::string otherwise) const {
-    const Json* value = find(field);
-    if (value == nullptr) return otherwise;
-    if (!value->is_string()) expected(field, "a string");
-    return value->get<std::string>();
-  }
-
-  const Json& object() const { return object_; }
-  const std::string& file() const { return file_; }
-
- private:
-  const Json& object_;
-  std::string file_;
-  std::string prefix_;
-};
 
 Json parse_object(std::string_view text, const std::string& file) {
   auto parsed =
@@ -102,7 +24,7 @@ Json parse_object(std::string_view text, const std::string& file) {
   return std::move(parsed).value();
 }
 
-std::string architecture_of(const Fields& fields) {
+std::string architecture_of(const ConfigFields& fields) {
   const Json* list = fields.find("architectures");
   if (list == nullptr) return {};
   if (!list->is_array() || list->empty() || !list->front().is_string())
@@ -110,7 +32,7 @@ std::string architecture_of(const Fields& fields) {
   return list->front().get<std::string>();
 }
 
-const FamilyRow& family_of(const Fields& fields, std::string& architecture) {
+const FamilyRow& family_of(const ConfigFields& fields, std::string& architecture) {
   architecture = architecture_of(fields);
   const std::string model_type = fields.text_or("model_type", "");
   const FamilyRow* row = find_family(architecture, model_type);
@@ -126,7 +48,7 @@ const FamilyRow& family_of(const Fields& fields, std::string& architecture) {
 }
 
 // What would change the arithmetic in a way we do not compute.
-void refuse_unsupported(const Fields& fields) {
+void refuse_unsupported(const ConfigFields& fields) {
   for (const char* field :
        {"num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size"}) {
     const Json* value = fields.find(field);
@@ -148,7 +70,7 @@ void refuse_unsupported(const Fields& fields) {
 
 // Whether any layer is of the type "sliding_attention"; other types but "full_attention" are
 // refused.
-bool has_sliding_layer(const Fields& fields, const Json& types, std::int32_t n_layers) {
+bool has_sliding_layer(const ConfigFields& fields, const Json& types, std::int32_t n_layers) {
   if (!types.is_array()) fields.expected("layer_types", "a list");
   if (types.size() != static_cast<std::size_t>(n_layers))
     fields.expected("layer_types", "a list of " + std::to_string(n_layers) + " types");
@@ -166,7 +88,7 @@ bool has_sliding_layer(const Fields& fields, const Json& types, std::int32_t n_l
 
 // The sliding window that is in force in some layer; 0: none is. The reference's config classes
 // have a window of 4096 where the file has no such key; null means none.
-std::int64_t read_window(const Fields& fields, const FamilyRow& row, std::int32_t n_layers) {
+std::int64_t read_window(const ConfigFields& fields, const FamilyRow& row, std::int32_t n_layers) {
   constexpr std::int64_t kDefaultWindow = 4096;
   const Json* types = fields.find("layer_types");
   const bool slides = types != nullptr && has_sliding_layer(fields, *types, n_layers);
@@ -187,103 +109,7 @@ std::int64_t read_window(const Fields& fields, const FamilyRow& row, std::int32_
   return fields.has("sliding_window") ? fields.integer("sliding_window", 1, kMaxPositions) : 0;
 }
 
-RopeType rope_type_of(const Fields& rope, const char* field) {
-  const std::string name = rope.text_or(field, "default");
-  for (RopeType type : {RopeType::kDefault, RopeType::kLinear, RopeType::kLlama3, RopeType::kYarn})
-    if (rope_type_name(type) == name) return type;
-  rope.refuse(ErrorCode::kUnsupportedModel, field,
-              "is \"" + name.substr(0, 40) + "\"; supported: default, linear, llama3, yarn");
-}
-
-// A key we do not know may change every angle: ignoring it gives text that degrades with length, so
-// it is refused.
-void refuse_unknown_rope_keys(const Fields& rope) {
-  for (const auto& [key, value] : rope.object().items()) {
-    static constexpr std::string_view kKnown[] = {"rope_type",
-                                                  "type",
-                                                  "rope_theta",
-                                                  "factor",
-                                                  "low_freq_factor",
-                                                  "high_freq_factor",
-                                                  "original_max_position_embeddings",
-                                                  "beta_fast",
-                                                  "beta_slow",
-                                                  "attention_factor",
-                                                  "mscale",
-                                                  "mscale_all_dim",
-                                                  "truncate",
-                                                  "partial_rotary_factor",
-                                                  "finetuned"};
-    if (std::ranges::find(kKnown, key) == std::end(kKnown)) {
-      rope.refuse(ErrorCode::kUnsupportedModel, key.substr(0, 60).c_str(),
-                  "is not a RoPE parameter we know; ignoring it could change the text");
-    }
-  }
-  if (rope.number_or("partial_rotary_factor", 0, 1, 1) != 1)
-    rope.refuse(ErrorCode::kUnsupportedModel, "partial_rotary_factor",
-                "is not 1: partial rotation is not supported");
-}
-
-void read_yarn(const Fields& rope, std::int64_t max_positions, RopeSpec& spec) {
-  spec.original_max_position_embeddings =
-      rope.integer_or("original_max_position_embeddings", 1, kMaxPositions, max_positions);
-  spec.factor = rope.number_or("factor", 1, 1e6,
-                               static_cast<double>(max_positions) /
-                                   static_cast<double>(spec.original_max_position_embeddings));
-  spec.beta_fast = rope.number_or("beta_fast", 1e-3, 1e6, 32);
-  spec.beta_slow = rope.number_or("beta_slow", 1e-3, 1e6, 1);
-  if (rope.has("attention_factor"))
-    spec.attention_factor = rope.number("attention_factor", 1e-6, 1e6);
-  spec.mscale = rope.number_or("mscale", 0, 1e6, 0);
-  spec.mscale_all_dim = rope.number_or("mscale_all_dim", 0, 1e6, 0);
-  spec.truncate = rope.flag_or("truncate", true);
-}
-
-void read_rope_parameters(const Fields& rope, std::int64_t max_positions, RopeSpec& spec) {
-  spec.type = rope_type_of(rope, rope.has("rope_type") ? "rope_type" : "type");
-  refuse_unknown_rope_keys(rope);
-  spec.theta = rope.number_or("rope_theta", 1.0001, 1e15, spec.theta);
-  switch (spec.type) {
-    case RopeType::kDefault:
-      break;
-    case RopeType::kLinear:
-      spec.factor = rope.number("factor", 1, 1e6);
-      break;
-    case RopeType::kLlama3:
-      spec.factor = rope.number("factor", 1, 1e6);
-      spec.low_freq_factor = rope.number("low_freq_factor", 1e-6, 1e6);
-      spec.high_freq_factor = rope.number("high_freq_factor", 1e-6, 1e6);
-      if (spec.high_freq_factor <= spec.low_freq_factor)
-        rope.expected("high_freq_factor", "above low_freq_factor");
-      spec.original_max_position_embeddings =
-          rope.integer("original_max_position_embeddings", 1, kMaxPositions);
-      break;
-    case RopeType::kYarn:
-      read_yarn(rope, max_positions, spec);
-      break;
-  }
-}
-
-// New spelling: rope_parameters, perhaps one map per layer type. Old: rope_theta beside
-// rope_scaling.
-RopeSpec read_rope(const Fields& fields, std::int64_t max_positions) {
-  RopeSpec spec;
-  spec.theta = fields.number_or("rope_theta", 1.0001, 1e15, 10000.0);
-  const char* key = fields.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  const Json* found = fields.find(key);
-  if (found == nullptr) return spec;
-  if (!found->is_object()) fields.expected(key, "an object");
-  std::string prefix = std::string(key) + ".";
-  if (const auto full = found->find("full_attention"); full != found->end()) {
-    if (!full->is_object()) fields.expected(key, "an object with an object for full_attention");
-    found = &*full;
-    prefix += "full_attention.";
-  }
-  read_rope_parameters(Fields(*found, fields.file(), prefix), max_positions, spec);
-  return spec;
-}
-
-void read_shape(const Fields& fields, const FamilyRow& row, ModelConfig& c) {
+void read_shape(const ConfigFields& fields, const FamilyRow& row, ModelConfig& c) {
   const auto dimension = [&](const char* field, std::int64_t low, std::int64_t high) {
     return static_cast<std::int32_t>(fields.integer(field, low, high));
   };
@@ -319,7 +145,7 @@ void read_shape(const Fields& fields, const FamilyRow& row, ModelConfig& c) {
         "divided by num_attention_heads gives heads of " + std::to_string(c.head_dim) + supported);
 }
 
-DType read_dtype(const Fields& fields) {
+DType read_dtype(const ConfigFields& fields) {
   const char* field = fields.has("dtype") ? "dtype" : "torch_dtype";
   const std::string name = fields.text_or(field, "float32");
   for (DType dtype : {DType::kF32, DType::kBf16, DType::kF16})
@@ -328,7 +154,7 @@ DType read_dtype(const Fields& fields) {
                 "is \"" + name.substr(0, 40) + "\"; supported: float32, bfloat16, float16");
 }
 
-std::vector<TokenId> read_token_ids(const Fields& fields,
+std::vector<TokenId> read_token_ids(const ConfigFields& fields,
                                     const char* field,
                                     std::int32_t vocab_size) {
   const Json* value = fields.find(field);
@@ -346,7 +172,7 @@ std::vector<TokenId> read_token_ids(const Fields& fields,
   return ids;
 }
 
-void read_generation(const Fields& fields, ModelConfig& c) {
+void read_generation(const ConfigFields& fields, ModelConfig& c) {
   if (fields.has("eos_token_id"))
     c.eos_token_ids = read_token_ids(fields, "eos_token_id", c.vocab_size);
   auto& g = c.generation;
@@ -369,7 +195,7 @@ ModelConfig parse_model_config(std::string_view config,
                                std::string_view folder_name) {
   const std::string file = (std::filesystem::path(folder_name) / "config.json").string();
   const Json object = parse_object(config, file);
-  const Fields fields(object, file);
+  const ConfigFields fields(object, file);
 
   ModelConfig c;
   const FamilyRow& row = family_of(fields, c.architecture);
@@ -403,7 +229,7 @@ ModelConfig parse_model_config(std::string_view config,
     const std::string generation_file =
         (std::filesystem::path(folder_name) / "generation_config.json").string();
     const Json generation_object = parse_object(generation, generation_file);
-    read_generation(Fields(generation_object, generation_file), c);
+    read_generation(ConfigFields(generation_object, generation_file), c);
   }
   if (context_length(c) > kMaxPositions)
     fields.expected("max_position_embeddings",

@@ -1,16 +1,12 @@
 // A float checkpoint becomes one whose linears are stored in eight or four bits, in the layout of
-// quantization.h; and what that does to the logits. Needs no device to write: rows are rounded on
-// the host, one tensor at a time.
+// quantization.h. Needs no device: rows are rounded on the host, one tensor at a time.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <span>
 
-#include "common/base/ids.h"
-#include "common/model/model.h"
-#include "kernels/include/backend.h"
+#include "kernels/include/types.h"
 
 namespace foretoken {
 
@@ -37,20 +33,5 @@ struct QuantizeResult {
 QuantizeResult quantize_model(const std::filesystem::path& source,
                               const std::filesystem::path& folder,
                               const QuantizeOptions& options);
-
-struct LogitDifference {
-  std::uint32_t n_positions = 0;
-  std::uint32_t n_same_top = 0;  // positions at which both find the same token likeliest
-  double rms = 0;                // of the difference of two logits
-  double rms_reference = 0;      // of the reference's logits around their mean
-  double largest = 0;
-  double mean_kl = 0;  // nats, of softmax(reference) against softmax(other)
-};
-
-// Both models read `tokens` as one sequence; each must have room for it. One backend holds both.
-LogitDifference compare_logits(Model& reference,
-                               Model& other,
-                               Backend& backend,
-                               std::span<const TokenId> tokens);
 
 }  // namespace foretoken

@@ -6,7 +6,7 @@
 
 #include "common/base/json.h"
 #include "common/model/load_model.h"
-#include "common/model/quantize.h"
+#include "common/model/logit_difference.h"
 
 namespace foretoken::cli {
 

@@ -15,8 +15,8 @@
 #include "common/base/json.h"
 #include "common/base/result.h"
 #include "common/model/load_model.h"
+#include "common/model/logit_difference.h"
 #include "common/model/pair.h"
-#include "common/model/quantize.h"
 #include "tests/model/edit_tensors.h"
 #include "tests/support/temp_folder.h"
 

@@ -16,6 +16,7 @@
 #include "common/base/result.h"
 #include "common/model/init_random.h"
 #include "common/model/load_model.h"
+#include "common/model/logit_difference.h"
 #include "common/model/pair.h"
 #include "common/model/quantize.h"
 #include "common/model/safetensors.h"

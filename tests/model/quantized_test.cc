@@ -15,6 +15,7 @@
 #include "common/model/init_random.h"
 #include "common/model/int4.h"
 #include "common/model/load_model.h"
+#include "common/model/logit_difference.h"
 #include "common/model/pair.h"
 #include "common/model/quantization.h"
 #include "common/model/quantize.h"

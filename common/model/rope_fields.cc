@@ -1,0 +1,109 @@
+#include "common/model/rope_fields.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+namespace foretoken {
+namespace {
+
+RopeType rope_type_of(const ConfigFields& rope, const char* field) {
+  const std::string name = rope.text_or(field, "default");
+  for (RopeType type : {RopeType::kDefault, RopeType::kLinear, RopeType::kLlama3, RopeType::kYarn})
+    if (rope_type_name(type) == name) return type;
+  rope.refuse(ErrorCode::kUnsupportedModel, field,
+              "is \"" + name.substr(0, 40) + "\"; supported: default, linear, llama3, yarn");
+}
+
+// A key we do not know may change every angle: ignoring it gives text that degrades with length, so
+// it is refused.
+void refuse_unknown_rope_keys(const ConfigFields& rope) {
+  for (const auto& [key, value] : rope.object().items()) {
+    static constexpr std::string_view kKnown[] = {"rope_type",
+                                                  "type",
+                                                  "rope_theta",
+                                                  "factor",
+                                                  "low_freq_factor",
+                                                  "high_freq_factor",
+                                                  "original_max_position_embeddings",
+                                                  "beta_fast",
+                                                  "beta_slow",
+                                                  "attention_factor",
+                                                  "mscale",
+                                                  "mscale_all_dim",
+                                                  "truncate",
+                                                  "partial_rotary_factor",
+                                                  "finetuned"};
+    if (std::ranges::find(kKnown, key) == std::end(kKnown)) {
+      rope.refuse(ErrorCode::kUnsupportedModel, key.substr(0, 60).c_str(),
+                  "is not a RoPE parameter we know; ignoring it could change the text");
+    }
+  }
+  if (rope.number_or("partial_rotary_factor", 0, 1, 1) != 1)
+    rope.refuse(ErrorCode::kUnsupportedModel, "partial_rotary_factor",
+                "is not 1: partial rotation is not supported");
+}
+
+void read_yarn(const ConfigFields& rope, std::int64_t max_positions, RopeSpec& spec) {
+  spec.original_max_position_embeddings =
+      rope.integer_or("original_max_position_embeddings", 1, kMaxPositions, max_positions);
+  spec.factor = rope.number_or("factor", 1, 1e6,
+                               static_cast<double>(max_positions) /
+                                   static_cast<double>(spec.original_max_position_embeddings));
+  spec.beta_fast = rope.number_or("beta_fast", 1e-3, 1e6, 32);
+  spec.beta_slow = rope.number_or("beta_slow", 1e-3, 1e6, 1);
+  if (rope.has("attention_factor"))
+    spec.attention_factor = rope.number("attention_factor", 1e-6, 1e6);
+  spec.mscale = rope.number_or("mscale", 0, 1e6, 0);
+  spec.mscale_all_dim = rope.number_or("mscale_all_dim", 0, 1e6, 0);
+  spec.truncate = rope.flag_or("truncate", true);
+}
+
+void read_rope_parameters(const ConfigFields& rope, std::int64_t max_positions, RopeSpec& spec) {
+  spec.type = rope_type_of(rope, rope.has("rope_type") ? "rope_type" : "type");
+  refuse_unknown_rope_keys(rope);
+  spec.theta = rope.number_or("rope_theta", 1.0001, 1e15, spec.theta);
+  switch (spec.type) {
+    case RopeType::kDefault:
+      break;
+    case RopeType::kLinear:
+      spec.factor = rope.number("factor", 1, 1e6);
+      break;
+    case RopeType::kLlama3:
+      spec.factor = rope.number("factor", 1, 1e6);
+      spec.low_freq_factor = rope.number("low_freq_factor", 1e-6, 1e6);
+      spec.high_freq_factor = rope.number("high_freq_factor", 1e-6, 1e6);
+      if (spec.high_freq_factor <= spec.low_freq_factor)
+        rope.expected("high_freq_factor", "above low_freq_factor");
+      spec.original_max_position_embeddings =
+          rope.integer("original_max_position_embeddings", 1, kMaxPositions);
+      break;
+    case RopeType::kYarn:
+      read_yarn(rope, max_positions, spec);
+      break;
+  }
+}
+
+}  // namespace
+
+// New spelling: rope_parameters, perhaps one map per layer type. Old: rope_theta beside
+// rope_scaling.
+RopeSpec read_rope(const ConfigFields& fields, std::int64_t max_positions) {
+  RopeSpec spec;
+  spec.theta = fields.number_or("rope_theta", 1.0001, 1e15, 10000.0);
+  const char* key = fields.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const Json* found = fields.find(key);
+  if (found == nullptr) return spec;
+  if (!found->is_object()) fields.expected(key, "an object");
+  std::string prefix = std::string(key) + ".";
+  if (const auto full = found->find("full_attention"); full != found->end()) {
+    if (!full->is_object()) fields.expected(key, "an object with an object for full_attention");
+    found = &*full;
+    prefix += "full_attention.";
+  }
+  read_rope_parameters(ConfigFields(*found, fields.file(), prefix), max_positions, spec);
+  return spec;
+}
+
+}  // namespace foretoken
