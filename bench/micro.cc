@@ -33,12 +33,6 @@ struct WeightType {
   Int4Zeros zeros = Int4Zeros::kEight;
 };
 
-std::string name_of(const WeightType& type) {
-  if (type.group == 0) return dtype_name(type.dtype);
-  return std::string(dtype_name(type.dtype)) + (type.zeros == Int4Zeros::kOfGroup ? "z/" : "/") +
-         std::to_string(type.group);
-}
-
 // Rows of four-bit weights: codes from a pool of random bytes, all scales and zero points alike.
 class Int4Rows final : public RowReader {
  public:
@@ -230,7 +224,7 @@ DtypeReport measure(Backend& backend,
                     std::vector<double>& read_all) {
   Stack stack(backend, options.shape, type, options.weight_bytes);
   DtypeReport report;
-  report.dtype = name_of(type);
+  report.dtype = weight_type_name(type.dtype, type.group, type.zeros);
   report.n_layers = stack.n_layers();
   report.weight_gb = static_cast<double>(stack.bytes()) / 1e9;
   const std::int32_t many[] = {2, 5, 9, 16};

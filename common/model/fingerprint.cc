@@ -6,6 +6,7 @@
 #include "common/model/hf_folder.h"
 #include "common/model/kv_scales.h"
 #include "common/model/rope.h"
+#include "common/model/stored_tensor.h"
 #include "common/model/tensor_set.h"
 
 namespace foretoken {

@@ -85,7 +85,7 @@ std::int64_t place_of(Int4Layout layout, std::int64_t output) {
 
 }  // namespace
 
-std::string beside_weight(std::string_view weight, std::string_view part) {
+std::string name_beside(std::string_view weight, std::string_view part) {
   return std::string(weight.substr(0, weight.rfind('.') + 1)) + std::string(part);
 }
 

@@ -18,7 +18,7 @@
 namespace foretoken {
 
 // "model.layers.0.mlp.down_proj.weight", "qweight" -> "model.layers.0.mlp.down_proj.qweight".
-std::string beside_weight(std::string_view weight, std::string_view part);
+std::string name_beside(std::string_view weight, std::string_view part);
 
 // Whether codes have to be gathered from words that run along the outputs.
 constexpr bool is_transposed(Int4Layout layout) { return layout != Int4Layout::kRows; }

@@ -1,11 +1,13 @@
 #include "common/model/load_model.h"
 
-#include <array>
+#include <algorithm>
 #include <optional>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/model/cached_load.h"
 #include "common/model/decoder.h"
+#include "common/model/held_weights.h"
 #include "common/model/hf_folder.h"
 #include "common/model/kv_scales.h"
 #include "common/model/pair.h"
@@ -42,14 +44,27 @@ void check_options(const ModelConfig& config,
 
 }  // namespace
 
+std::string_view weight_dtype_name(WeightDType dtype) {
+  switch (dtype) {
+    case WeightDType::kAuto:
+      return "auto";
+    case WeightDType::kF32:
+      return "float32";
+    case WeightDType::kBf16:
+      return "bfloat16";
+    case WeightDType::kF16:
+      return "float16";
+    case WeightDType::kI8:
+      return "int8";
+    case WeightDType::kI4:
+      return "int4";
+  }
+  FORETOKEN_CHECK(false, "unknown dtype");
+}
+
 std::optional<WeightDType> weight_dtype_from_name(std::string_view name) {
-  static constexpr std::pair<std::string_view, WeightDType> kNames[] = {
-      {"auto", WeightDType::kAuto},     {"float32", WeightDType::kF32},
-      {"bfloat16", WeightDType::kBf16}, {"float16", WeightDType::kF16},
-      {"int8", WeightDType::kI8},       {"int4", WeightDType::kI4}};
-  for (const auto& [known, dtype] : kNames)
-    if (known == name) return dtype;
-  return std::nullopt;
+  const auto* found = std::ranges::find(kWeightDTypes, name, weight_dtype_name);
+  return found == kWeightDTypes.end() ? std::nullopt : std::optional(*found);
 }
 
 std::optional<DType> kv_dtype_from_name(std::string_view name) {

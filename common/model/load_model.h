@@ -4,6 +4,7 @@
 // thread.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -26,7 +27,11 @@ namespace foretoken {
 // conversions round to nearest even.
 enum class WeightDType : std::uint8_t { kAuto, kF32, kBf16, kF16, kI8, kI4 };
 
+inline constexpr std::array kWeightDTypes{WeightDType::kAuto, WeightDType::kF32, WeightDType::kBf16,
+                                          WeightDType::kF16,  WeightDType::kI8,  WeightDType::kI4};
+
 // "auto", "float32", "bfloat16", "float16", "int8", "int4"; nothing for any other word.
+std::string_view weight_dtype_name(WeightDType dtype);
 std::optional<WeightDType> weight_dtype_from_name(std::string_view name);
 
 // "float32", "bfloat16", "float16", "float8_e4m3"; nothing, the default, for any other word.

@@ -3,12 +3,14 @@
 #include <cmath>
 
 #include "common/base/check.h"
-#include "common/model/beside_codes.h"
 #include "common/model/decoder.h"
 #include "common/model/families.h"
+#include "common/model/held_weights.h"
 #include "common/model/hf_folder.h"
 #include "common/model/kv_scales.h"
+#include "common/model/quantization_parameters.h"
 #include "common/model/safetensors.h"
+#include "common/model/stored_tensor.h"
 #include "common/model/tensor_set.h"
 
 namespace foretoken {
@@ -42,10 +44,14 @@ ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint) {
   info.config = config;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     info.n_parameters += n_elements(tensor);
-    info.stored.push_back(stored_as(checkpoint, tensor).dtype);
+    const StoredTensor stored = stored_as(checkpoint, tensor);
+    info.stored.push_back(stored.dtype);
+    info.has_groups_out_of_order |= !column_groups(config, checkpoint, stored).empty();
   }
   info.checkpoint_dtype = float_dtype(config, checkpoint);
-  info.not_as_stored = why_not_held(config, checkpoint, WeightDType::kAuto);
+  for (const WeightDType dtype : kWeightDTypes)
+    if (auto why = why_not_held(config, checkpoint, dtype))
+      info.not_held.emplace(dtype, std::move(*why));
   info.kv_scale_problems = read_kv_scales(config, checkpoint).problems;
   info.file_bytes = info.step_bytes = checkpoint.total_bytes();
   if (!config.tie_word_embeddings)
@@ -74,7 +80,7 @@ std::vector<std::string> weights_not_finite(const std::filesystem::path& folder,
     const StoredTensor stored = stored_as(checkpoint, tensor);
     auto sentence = what_is_not_finite(stored.tensor);
     if (!sentence && is_quantised(stored.dtype))
-      sentence = what_is_wrong_beside_codes(config, checkpoint, tensor);
+      sentence = what_is_wrong_in_parameters(config, checkpoint, tensor);
     if (sentence) sentences.push_back(std::move(*sentence));
   }
   checkpoint.check_unchanged();

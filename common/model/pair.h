@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,12 +20,14 @@ namespace foretoken {
 
 struct ModelInfo {
   ModelConfig config;
-  std::vector<DType> stored;                   // of each expected tensor, in their order
-  DType checkpoint_dtype = DType::kF32;        // what dtype "auto" makes of float matrices
-  std::optional<std::string> not_as_stored;    // why `dtype` "auto" is refused, on any device
-  std::vector<std::string> kv_scale_problems;  // why a cache in float8_e4m3 is
-  std::uint64_t n_parameters = 0;              // tied embeddings count once
-  std::uint64_t file_bytes = 0;                // of all tensors as stored
+  std::vector<DType> stored;             // of each expected tensor, in their order
+  DType checkpoint_dtype = DType::kF32;  // what dtype "auto" makes of float matrices
+  // Of int4: the columns of a group do not follow one another (desc_act).
+  bool has_groups_out_of_order = false;
+  std::map<WeightDType, std::string> not_held;  // why a `dtype` is refused, on any device
+  std::vector<std::string> kv_scale_problems;   // why a cache in float8_e4m3 is
+  std::uint64_t n_parameters = 0;               // tied embeddings count once
+  std::uint64_t file_bytes = 0;                 // of all tensors as stored
   std::uint64_t step_bytes =
       0;  // of those that a step reads: of an embedding apart from the head, none
   std::uint32_t n_tensors = 0;

@@ -15,11 +15,13 @@
 #include "common/model/config.h"
 #include "common/model/convert.h"
 #include "common/model/families.h"
+#include "common/model/held_weights.h"
 #include "common/model/hf_folder.h"
 #include "common/model/int4.h"
 #include "common/model/quantization.h"
 #include "common/model/quantization_config.h"
 #include "common/model/safetensors.h"
+#include "common/model/stored_tensor.h"
 #include "common/model/tensor_set.h"
 
 namespace foretoken {

@@ -14,17 +14,6 @@
 
 namespace foretoken {
 
-namespace {
-
-// As the numerics fingerprint has it: "int8", "int4/32", and with zero points "int4z/32".
-std::string held_name(DType dtype, std::int64_t group, Int4Zeros zeros) {
-  if (dtype != DType::kI4) return dtype_name(dtype);
-  return std::string(dtype_name(dtype)) + (zeros == Int4Zeros::kOfGroup ? "z/" : "/") +
-         std::to_string(group);
-}
-
-}  // namespace
-
 RankOf rank_of(const Collective* ranks) {
   return ranks == nullptr ? RankOf{} : RankOf{ranks->rank(), ranks->size()};
 }
@@ -42,7 +31,9 @@ WeightLoader::WeightLoader(const ModelConfig& config,
       cache_(std::move(cache)) {
   if (cache_ != nullptr) digests_ = cache_->digests();
   for (ExpectedTensor& tensor : expected_tensors(config)) {
-    bytes_total_ += stored_as(checkpoint, tensor).tensor.bytes.size();
+    const StoredTensor stored = stored_as(checkpoint, tensor);
+    bytes_total_ += stored.tensor.bytes.size();
+    stored_.push_back(stored.dtype);
     shapes_[tensor.name] = std::move(tensor.shape);
   }
   float_dtype_ = float_dtype(config, checkpoint);
@@ -113,18 +104,18 @@ Buffer WeightLoader::vector(const std::string& name) {
   return buffer;
 }
 
-// What the checkpoint has beside the codes of `name`, this rank's rows of it.
-void WeightLoader::read_beside(const std::string& name, Split split, OwnedSource& held) {
+// Scales and zero points of `name`, those of this rank's rows.
+void WeightLoader::read_parameters(const std::string& name, Split split, OwnedSource& held) {
   for (const std::string& part : {held.stored.scales, held.stored.zeros, held.stored.group_of})
     if (!part.empty()) read(part);
   const ExpectedTensor tensor{name, shapes_.at(name)};
-  if (const auto sentence = what_is_wrong_beside_codes(config_, checkpoint_, tensor))
+  if (const auto sentence = what_is_wrong_in_parameters(config_, checkpoint_, tensor))
     throw FatalError(ErrorCode::kMalformed, *sentence);
-  BesideCodes all = beside_codes(config_, checkpoint_, tensor);
+  QuantizationParameters all = quantization_parameters(config_, checkpoint_, tensor);
   const std::int64_t n_out = tensor.shape[0];
-  held.beside = {.scales = own_rows(std::move(all.scales), n_out, split),
-                 .zeros = own_rows(std::move(all.zeros), n_out, split),
-                 .group_of = std::move(all.group_of)};
+  held.parameters = {.scales = own_rows(std::move(all.scales), n_out, split),
+                     .zeros = own_rows(std::move(all.zeros), n_out, split),
+                     .group_of = std::move(all.group_of)};
 }
 
 // The matrix a RowConverter reads from.
@@ -136,11 +127,11 @@ StoredMatrix WeightLoader::stored_matrix(const std::string& name, const OwnedSou
                       .bytes = held.stored.tensor.bytes,
                       .n_out = shape[0],
                       .n_in = shape[1],
-                      .scales = held.beside.scales};
+                      .scales = held.parameters.scales};
   if (stored != DType::kI4) return matrix;
   matrix.group = config_.quantized.int4_group;
-  matrix.zeros = held.beside.zeros;
-  matrix.group_of = held.beside.group_of;
+  matrix.zeros = held.parameters.zeros;
+  matrix.group_of = held.parameters.group_of;
   matrix.layout = config_.quantized.int4_layout;
   return matrix;
 }
@@ -160,19 +151,17 @@ void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& 
                          dtype_name(to) + ", which " + backend_.description() +
                          " does not multiply; model.dtype = \"bfloat16\" widens it");
   }
-  const bool is_second_use = split == Split::kVocabulary && config_.tie_word_embeddings;
   const Int4Zeros zeros = to == DType::kI4 ? config_.quantized.int4_zeros : Int4Zeros::kEight;
-  if (!is_second_use) ++n_matrices_[held_name(to, group, zeros)];
   const Range rows = rows_of(split, all_out, config_, who_);
   const Range columns = columns_of(split, all_in, config_, who_);
   held.source = {
       .dtype = to, .n_out = rows.n(), .n_in = columns.n(), .group = group, .zeros = zeros};
   if (cache_ != nullptr) return;
-  if (is_quantised(stored)) read_beside(name, split, held);
+  if (is_quantised(stored)) read_parameters(name, split, held);
   if (stored == to && !held.stored.packed && columns.n() == all_in) {
     held.source.data =
         bytes.data() + static_cast<std::size_t>(rows.begin * all_in) * size_bytes(stored);
-    if (is_quantised(to)) held.source.scales = held.beside.scales.data();
+    if (is_quantised(to)) held.source.scales = held.parameters.scales.data();
     return;
   }
   held.rows.emplace(stored_matrix(name, held), to, WantedRows{rows, columns, group, zeros});
@@ -180,10 +169,7 @@ void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& 
 }
 
 std::string WeightLoader::weight_types() const {
-  std::string text;
-  for (const auto& [name, n] : n_matrices_)
-    text += (text.empty() ? "" : ", ") + name + " " + std::to_string(n);
-  return text;
+  return held_types(config_, stored_, options_.dtype, float_dtype_);
 }
 
 Linear WeightLoader::linear(std::span<const std::string> names, bool bias, Stacking stacking) {

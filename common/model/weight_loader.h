@@ -11,16 +11,17 @@
 #include <string>
 #include <vector>
 
-#include "common/model/beside_codes.h"
 #include "common/model/config.h"
 #include "common/model/decoder.h"
 #include "common/model/digest.h"
+#include "common/model/held_weights.h"
 #include "common/model/load_model.h"
 #include "common/model/packed_cache.h"
+#include "common/model/quantization_parameters.h"
 #include "common/model/row_converter.h"
 #include "common/model/safetensors.h"
 #include "common/model/shard.h"
-#include "common/model/tensor_set.h"
+#include "common/model/stored_tensor.h"
 #include "kernels/include/backend.h"
 
 namespace foretoken {
@@ -65,10 +66,10 @@ class WeightLoader {
     StoredTensor stored;
     LinearSource source;
     std::optional<RowConverter> rows;
-    BesideCodes beside;
+    QuantizationParameters parameters;
     std::vector<float> bias;
   };
-  void read_beside(const std::string& name, Split split, OwnedSource& held);
+  void read_parameters(const std::string& name, Split split, OwnedSource& held);
   StoredMatrix stored_matrix(const std::string& name, const OwnedSource& held) const;
   void find_rows(const std::string& name, Split split, OwnedSource& held);
   template <class T>
@@ -86,9 +87,9 @@ class WeightLoader {
   std::size_t n_adopted_ = 0;
   PackedCacheWriter packed_;
   DType float_dtype_ = DType::kF32;
+  std::vector<DType> stored_;  // of each expected tensor, in their order
   std::map<std::string, std::vector<std::int64_t>> shapes_;
   std::map<std::string, std::uint64_t> digests_;  // 0: another rank's to read
-  std::map<std::string, int> n_matrices_;         // by the type they are held in
   std::uint64_t bytes_done_ = 0;
   std::uint64_t bytes_total_ = 0;
   std::size_t device_bytes_ = 0;

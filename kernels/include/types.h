@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 namespace foretoken {
@@ -85,6 +86,10 @@ constexpr std::int64_t row_bytes(DType dtype,
   }
   return n_in * static_cast<std::int64_t>(size_bytes(dtype));
 }
+
+// As the numerics fingerprint has a type of weights: "int8", "int4/32", with zero points
+// "int4z/32".
+std::string weight_type_name(DType dtype, std::int64_t group, Int4Zeros zeros);
 
 // The longest row of a kI8 matrix that backends take.
 inline constexpr std::int64_t kMaxInInt8 = 65536;

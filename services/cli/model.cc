@@ -12,8 +12,8 @@
 #include "common/model/init_random.h"
 #include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
-#include "kernels/include/backend.h"
 #include "services/cli/model_logits.h"
+#include "services/cli/model_storage.h"
 #include "services/cli/verbs.h"
 
 namespace foretoken::cli {
@@ -28,26 +28,10 @@ std::string as_size(std::uint64_t bytes) {
   return text;
 }
 
-// How a folder's quantised linears are stored; "" where none are.
-std::string quantised_as(const QuantisedTypes& types) {
-  std::string text;
-  if (types.int4_group != 0) {
-    text = types.int4_group == kWholeRow ? "int4, a scale for each row"
-                                         : "int4 in groups of " + std::to_string(types.int4_group);
-    if (types.int4_zeros != Int4Zeros::kEight) text += " with zero points";
-    if (types.int4_layout == Int4Layout::kAwq) text += " (awq)";
-    if (types.int4_layout == Int4Layout::kGptq || types.int4_layout == Int4Layout::kGptqV2)
-      text += " (gptq)";
-  }
-  if (types.in_8_bits)
-    text += (text.empty() ? "" : ", ") + std::string(dtype_name(*types.in_8_bits));
-  return text;
-}
-
-OrderedJson info_json(const std::string& folder,
-                      const ModelInfo& info,
-                      const MemoryEstimate& memory) {
+// Sizes in memory are those with `dtype`.
+OrderedJson info_json(const std::string& folder, const ModelInfo& info, WeightDType dtype) {
   const ModelConfig& c = info.config;
+  const MemoryEstimate memory = estimate_memory(info, {.dtype = dtype});
   return {{"schema", "foretoken.model_info/1"},
           {"folder", folder},
           {"family", std::string(family_name(c.family))},
@@ -57,7 +41,8 @@ OrderedJson info_json(const std::string& folder,
           {"tensors", info.n_tensors},
           {"file_bytes", info.file_bytes},
           {"dtype", dtype_name(c.checkpoint_dtype)},
-          {"quantised", quantised_as(c.quantized)},
+          {"quantised", quantised_as(info)},
+          {"quantisation", quantisation_json(info)},
           {"layers", c.n_layers},
           {"hidden", c.n_hidden},
           {"heads", c.n_heads},
@@ -68,6 +53,9 @@ OrderedJson info_json(const std::string& folder,
           {"context", context_length(c)},
           {"rope", std::string(rope_type_name(c.rope.type))},
           {"tied_embeddings", c.tie_word_embeddings},
+          {"model_dtype", std::string(weight_dtype_name(dtype))},
+          {"held_as", held_as(info, dtype)},
+          {"needs", dtype_needs(info, dtype)},
           {"weight_bytes", memory.weight_bytes},
           {"scratch_bytes", memory.scratch_bytes},
           {"kv_bytes_per_token", memory.kv_bytes_per_token}};
@@ -96,17 +84,9 @@ std::vector<std::string> vocabulary_findings(const Tokenizer& draft, const Token
   return findings;
 }
 
-std::string weight_needs(const ModelInfo& info) {
-  if (info.not_as_stored) return "model.dtype = \"bfloat16\": " + *info.not_as_stored;
-  const bool fp8 = std::ranges::find(info.stored, DType::kF8E4M3) != info.stored.end();
-  if (!fp8 || make_backend({.n_threads = 1})->holds(DType::kF8E4M3)) return {};
-  return std::string("a GPU, or model.dtype = \"bfloat16\": its weights are ") +
-         dtype_name(DType::kF8E4M3) + ", which CPUs do not multiply";
-}
-
-// What loading it takes beyond the defaults on a CPU; empty if nothing.
-std::string loading_needs(const ModelInfo& info, const Tokenizer& tokenizer) {
-  std::string needs = weight_needs(info);
+// What loading it with `dtype` takes beyond the defaults on a CPU; empty if nothing.
+std::string loading_needs(const ModelInfo& info, const Tokenizer& tokenizer, WeightDType dtype) {
+  std::string needs = dtype_needs(info, dtype);
   if (const ModelConfig& c = info.config; !c.head_ids.empty())
     needs += (needs.empty() ? "" : "; ") + std::string("the place of a draft: its head has ") +
              std::to_string(c.head_ids.size()) + " of " + std::to_string(c.vocab_size) + " ids";
@@ -121,14 +101,22 @@ std::string loading_needs(const ModelInfo& info, const Tokenizer& tokenizer) {
   return needs;
 }
 
+// A line: what model.dtype makes of the folder.
+std::string said_of_dtype(const ModelInfo& info, WeightDType dtype) {
+  const std::string needs = dtype_needs(info, dtype);
+  return "  model.dtype \"" + std::string(weight_dtype_name(dtype)) + "\": matrices as " +
+         held_as(info, dtype) + (needs.empty() ? "" : "; needs " + needs) + "\n";
+}
+
 }  // namespace
 
 int run_model_info(const CliOptions& options) {
   const std::string folder = model_folder(options.model.folder, "target");
+  const WeightDType dtype = configured_dtype(options.config);
   const ModelInfo info = inspect_model(folder);
-  const MemoryEstimate memory = estimate_memory(info, {});
+  const MemoryEstimate memory = estimate_memory(info, {.dtype = dtype});
   if (options.output.json) {
-    OrderedJson json = info_json(folder, info, memory);
+    OrderedJson json = info_json(folder, info, dtype);
     if (!info.config.head_ids.empty()) json["head_ids"] = info.config.head_ids.size();
     std::cout << to_text(json, 2) << "\n";
     return kExitOk;
@@ -139,7 +127,7 @@ int run_model_info(const CliOptions& options) {
             << std::floor(static_cast<double>(info.n_parameters) / 1e5) / 10 << " M parameters, "
             << dtype_name(c.checkpoint_dtype) << ", " << as_size(info.file_bytes) << " in "
             << info.n_files << " files\n";
-  if (const std::string quantised = quantised_as(c.quantized); !quantised.empty())
+  if (const std::string quantised = quantised_as(info); !quantised.empty())
     std::cout << "  quantised linears: " << quantised << "\n";
   std::cout << "  " << c.n_layers << " layers, hidden " << c.n_hidden << ", " << c.n_heads
             << " heads (" << c.n_kv_heads << " KV) of " << c.head_dim << ", ffn " << c.n_ffn
@@ -150,8 +138,8 @@ int run_model_info(const CliOptions& options) {
             << (context_length(c) == c.sliding_window ? " tokens (its sliding window), RoPE "
                                                       : " tokens, RoPE ")
             << rope_type_name(c.rope.type) << "\n"
-            << "  memory: weights " << as_size(memory.weight_bytes) << ", scratch "
-            << as_size(memory.scratch_bytes) << ", KV " << memory.kv_bytes_per_token
+            << said_of_dtype(info, dtype) << "  memory: weights " << as_size(memory.weight_bytes)
+            << ", scratch " << as_size(memory.scratch_bytes) << ", KV " << memory.kv_bytes_per_token
             << " bytes a token\n";
   return kExitOk;
 }
@@ -165,12 +153,21 @@ int run_model_check(const CliOptions& options) {
                                                        std::to_string(tokenizer->vocab_size()) +
                                                        " tokens, the model's embedding only " +
                                                        std::to_string(info.config.vocab_size));
-  const std::vector<std::string> findings = weights_not_finite(folder);
-  const std::string needs = loading_needs(info, *tokenizer);
+  const WeightDType dtype = configured_dtype(options.config);
+  std::vector<std::string> findings = weights_not_finite(folder);
+  // With "auto", the default, another dtype is a need; one that was chosen is a fault.
+  if (const auto why = info.not_held.find(dtype);
+      why != info.not_held.end() && dtype != WeightDType::kAuto)
+    findings.push_back("model.dtype = \"" + std::string(weight_dtype_name(dtype)) +
+                       "\": " + why->second);
+  const std::string needs = loading_needs(info, *tokenizer, dtype);
   if (options.output.json)
     std::cout << to_text(OrderedJson{{"schema", "foretoken.model_check/1"},
                                      {"ok", findings.empty()},
                                      {"folder", folder},
+                                     {"quantised", quantised_as(info)},
+                                     {"model_dtype", std::string(weight_dtype_name(dtype))},
+                                     {"held_as", held_as(info, dtype)},
                                      {"findings", findings},
                                      {"needs", needs}},
                          2)
@@ -180,6 +177,10 @@ int run_model_check(const CliOptions& options) {
   if (!options.output.json)
     std::cout << "ok: " << folder << " can be loaded (" << family_name(info.config.family) << ", "
               << info.n_tensors << " tensors, tokenizer of " << tokenizer->vocab_size() << ")\n"
+              << (info.config.quantized.any() ? "  quantised linears: " + quantised_as(info) + "\n"
+                                              : "")
+              << "  model.dtype \"" << weight_dtype_name(dtype) << "\": matrices as "
+              << held_as(info, dtype) << "\n"
               << (needs.empty() ? "" : "  needs " + needs + "\n");
   return kExitOk;
 }
@@ -354,7 +355,7 @@ int run_model_init_random(const CliOptions& options) {
         std::filesystem::copy_file(file, std::filesystem::path(m.folder) / name);
   const ModelInfo info = inspect_model(m.folder);
   if (options.output.json)
-    std::cout << to_text(info_json(m.folder, info, estimate_memory(info, {})), 2) << "\n";
+    std::cout << to_text(info_json(m.folder, info, WeightDType::kAuto), 2) << "\n";
   else
     std::cout << "wrote " << m.folder << ": synthetic, " << info.n_parameters
               << " random parameters\n";

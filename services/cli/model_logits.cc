@@ -5,6 +5,7 @@
 #include <span>
 
 #include "common/base/file.h"
+#include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/wire/msgpack_reader.h"
 #include "kernels/include/backend.h"
@@ -91,10 +92,13 @@ LogitComparison compare_logits_of(const std::string& folder,
                                   const std::vector<TokenId>& tokens) {
   const auto backend = make_backend({});
   LoadOptions loading = loading_for(tokens);
+  const bool as_stored = !inspect_model(folder).not_held.contains(WeightDType::kAuto);
+  if (!as_stored) loading.dtype = WeightDType::kF32;
   const auto reference = load_model(folder, *backend, loading);
   loading.dtype = dtype;
   const auto other = load_model(folder, *backend, loading);
-  return {difference_of(*reference, *other, *backend, tokens), other->config().weight_types};
+  return {difference_of(*reference, *other, *backend, tokens), other->config().weight_types,
+          as_stored ? std::string() : reference->config().weight_types};
 }
 
 std::string sentence_of(const LogitComparison& comparison) {
@@ -106,7 +110,9 @@ std::string sentence_of(const LogitComparison& comparison) {
                 d.n_same_top, 100.0 * d.n_same_top / std::max(1u, d.n_positions), d.rms,
                 d.rms_reference, d.largest, d.mean_kl);
   return "logits over " + std::to_string(d.n_positions) + " positions, computed in " +
-         comparison.held + text;
+         comparison.held +
+         (comparison.reference.empty() ? "" : " beside the folder in " + comparison.reference) +
+         text;
 }
 
 OrderedJson as_json(const LogitComparison& comparison) {
@@ -118,7 +124,8 @@ OrderedJson as_json(const LogitComparison& comparison) {
           {"rms_logit", d.rms_reference},
           {"largest_error", d.largest},
           {"mean_kl_nats", d.mean_kl},
-          {"computed_in", comparison.held}};
+          {"computed_in", comparison.held},
+          {"reference", comparison.reference.empty() ? "as stored" : comparison.reference}};
 }
 
 }  // namespace foretoken::cli

@@ -12,7 +12,8 @@ namespace foretoken::cli {
 
 struct LogitComparison {
   LogitDifference logits;
-  std::string held;  // what the other form was computed in
+  std::string held;       // what the other form was computed in
+  std::string reference;  // what the folder was, where it could not be as it is stored
 };
 
 // Tokens of the text in `file`, or of a built-in page if that is empty. Throws FatalError(kConfig)
@@ -26,7 +27,8 @@ LogitComparison compare_logits_of(const std::string& source,
                                   DType to,
                                   const std::vector<TokenId>& tokens);
 
-// A folder as it is stored and as it is loaded with another dtype.
+// A folder as it is stored and as it is loaded with another dtype. One that no product follows as
+// it is stored (groups out of order) is widened to float32, which has its weights to the last bit.
 LogitComparison compare_logits_of(const std::string& folder,
                                   WeightDType dtype,
                                   const std::vector<TokenId>& tokens);

@@ -217,6 +217,19 @@ class Parser {
         ->required();
   }
 
+  CLI::Option* key_flag(CLI::App* sub, const KeyFlag& flag) {
+    return sub
+        ->add_option_function<std::string>(
+            flag.flags,
+            [this, &flag](const std::string& value) { key_values_.emplace_back(&flag, value); },
+            std::string(flag.help) + " (" + flag.key + ")")
+        ->check(offered(choices_of_key(flag.key)));
+  }
+  // Of a verb that looks at a folder as it would be loaded.
+  void dtype_flag(CLI::App* sub) {
+    key_flag(sub, *std::ranges::find(kKeyFlags, std::string_view("model.dtype"), &KeyFlag::key));
+  }
+
   void services() {
     CLI::App* up = verb(
         &app_, "up",
@@ -228,14 +241,7 @@ class Parser {
     up->add_flag("--supervise", options_.up.supervise)->group("");
     up->add_option("--ready-fd", options_.up.ready_fd)->group("");
     quiet(up);
-    for (const KeyFlag& flag : kKeyFlags) {
-      up->add_option_function<std::string>(
-            flag.flags,
-            [this, &flag](const std::string& value) { key_values_.emplace_back(&flag, value); },
-            std::string(flag.help) + " (" + flag.key + ")")
-          ->check(offered(choices_of_key(flag.key)))
-          ->group("Configuration");
-    }
+    for (const KeyFlag& flag : kKeyFlags) key_flag(up, flag)->group("Configuration");
     up->add_flag_callback(
           kMemoryFlag.flags, [this] { key_values_.emplace_back(&kMemoryFlag, "true"); },
           std::string(kMemoryFlag.help) + " (" + kMemoryFlag.key + ")")
@@ -632,10 +638,12 @@ class Parser {
     CLI::App* info = verb(model, "info", "architecture, sizes, memory",
                           "  foretoken model info models/demo-target\n");
     info->add_option("folder", m.folder, "Hugging Face folder")->required();
+    dtype_flag(info);
     json(info);
     CLI::App* check = verb(model, "check", "can it be loaded, and why not",
                            "  foretoken model check models/demo-target\n");
     check->add_option("folder", m.folder, "Hugging Face folder")->required();
+    dtype_flag(check);
     json(check);
     CLI::App* pair = verb(model, "pair", "do a draft and a target belong together",
                           "  foretoken model pair models/demo-draft models/demo-target\n");

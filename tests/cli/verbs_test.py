@@ -237,6 +237,58 @@ class Verbs(unittest.TestCase):
             self.assertIn(sentence, done.stderr)
         self.assertNotEqual(0, run("model", "compare", str(self.folder / "none"), "--dtype", "int8").returncode)
 
+    def with_bytes_as_tokens(self, fixture):
+        """A copy of a quantised fixture with a tokenizer, whose tokens are the 256 bytes."""
+        folder = self.folder / fixture
+        shutil.copytree(ROOT / "tests/fixtures/quantized" / fixture, folder)
+        for name in ("config.json", "generation_config.json"):
+            settings = json.loads((folder / name).read_text())
+            (folder / name).write_text(json.dumps({key: value for key, value in settings.items() if key not in ("bos_token_id", "eos_token_id")}))
+        shown = [*range(33, 127), *range(161, 173), *range(174, 256)]  # as GPT-2 writes bytes; the others follow at 256
+        names = [chr(b) if b in shown else chr(256 + sum(o not in shown for o in range(b))) for b in range(256)]
+        (folder / "tokenizer.json").write_text(json.dumps({
+            "version": "1.0", "added_tokens": [], "normalizer": None, "post_processor": None,
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+            "model": {"type": "BPE", "vocab": {name: i for i, name in enumerate(names)}, "merges": []}}))
+        return str(folder)
+
+    def test_info_and_check_say_how_a_folder_is_quantised_and_what_a_dtype_makes_of_it(self):
+        folder = self.with_bytes_as_tokens("gptq")
+        stored = "quantised linears: gptq: int4 in groups of 64 with zero points"
+        for verb in ("info", "check"):
+            done = run("model", verb, folder)
+            self.assertEqual((0, ""), (done.returncode, done.stderr))
+            self.assertIn(stored + "\n", done.stdout)
+            self.assertIn('model.dtype "auto": matrices as float16 2, int4z/64 14\n', done.stdout)
+            for words in (["--dtype", "int8"], ["--set", "model.dtype=int8"]):
+                self.assertIn('model.dtype "int8": matrices as int8 16\n', run("model", verb, folder, *words).stdout)
+        report = json.loads(run("model", "info", folder, "--json").stdout)
+        self.assertEqual({"method": "gptq", "int4": {"group": 64, "zero_points": True, "in_order": True}, "in_8_bits": None},
+                         report["quantisation"])
+        widened = json.loads(run("model", "info", folder, "--dtype", "float32", "--json").stdout)
+        self.assertEqual(("float32", "float32 16"), (widened["model_dtype"], widened["held_as"]))
+        self.assertGreater(widened["weight_bytes"], 2 * report["weight_bytes"])
+        self.assertIsNone(json.loads(run("model", "info", "demo", "--json").stdout)["quantisation"])
+
+    def test_a_folder_with_groups_out_of_order_is_checked_and_compared_widened(self):
+        folder = self.with_bytes_as_tokens("gptq_act_order")
+        done = run("model", "check", folder)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("int4 in groups of 32, groups out of order (desc_act)\n", done.stdout)
+        self.assertIn('needs another model.dtype ("float32", "bfloat16", "float16", "int8"): ', done.stdout)
+        done = run("model", "check", folder, "--dtype", "int4")
+        self.assertEqual((4, ""), (done.returncode, done.stdout))
+        self.assertRegex(done.stderr, r'error: model\.dtype = "int4": .*g_idx has groups whose columns do not follow one another')
+        self.assertEqual(0, run("model", "check", folder, "--dtype", "int8").returncode)
+        done = run("model", "compare", folder, "--dtype", "int8")
+        self.assertEqual((0, ""), (done.returncode, done.stderr))
+        self.assertRegex(done.stdout, r"computed in int8 1\d beside the folder in float32 1\d: same likeliest")
+        self.assertEqual(0, json.loads(run("model", "compare", folder, "--dtype", "float32", "--json").stdout)["logits"]["largest_error"])
+        done = run("model", "compare", folder, "--dtype", "int4")
+        self.assertEqual(4, done.returncode)
+        self.assertIn("do not follow one another", done.stderr)
+
     def test_tritons_files_become_a_configuration(self):
         fixtures = ROOT / "tests/fixtures/triton"
         done = run("import-triton", *map(str, sorted(fixtures.glob("*.pbtxt"))))

@@ -14,6 +14,7 @@
 
 #include "common/base/json.h"
 #include "common/base/result.h"
+#include "common/model/held_weights.h"
 #include "common/model/load_model.h"
 #include "common/model/logit_difference.h"
 #include "common/model/pair.h"
@@ -183,7 +184,7 @@ TEST_F(Int4Folders, SymmetricGptqIsHeldWithoutZeroPoints) {
 TEST_F(Int4Folders, GroupsOfColumnsAreNumbersOfGroups) {
   const fs::path path = fixture("gptq_act_order");
   EXPECT_THAT(load(path, WeightDType::kI4), HasSubstr("groups whose columns do not follow"));
-  EXPECT_THAT(inspect_model(path).not_as_stored.value_or(""),
+  EXPECT_THAT(inspect_model(path).not_held[WeightDType::kAuto],
               HasSubstr("groups whose columns do not follow one another"));
   EXPECT_EQ(load(path, WeightDType::kBf16), "accepted");
   edit_tensors(path, [](Tensors& tensors) { set_word(tensors.at(kQueryModule + ".g_idx"), 5, 2); });
@@ -381,6 +382,34 @@ TEST_F(Int4Folders, ModulesThatWereLeftAloneLoadAsTheyAre) {
   EXPECT_EQ(load_model(path, *backend_, {.dtype = WeightDType::kI4})->config().weight_types,
             "int4z/32 14, int8 1");
   EXPECT_EQ(load(path, WeightDType::kBf16), "accepted");
+}
+
+// What is said without a load is what a load makes.
+TEST_F(Int4Folders, TheTypesHeldAreKnownBeforeALoad) {
+  for (const char* name : {"gptq", "awq", "int4_zeros", "int4_group", "int8_channel"})
+    for (const WeightDType dtype : kWeightDTypes) {
+      SCOPED_TRACE(std::string(name) + " " + std::string(weight_dtype_name(dtype)));
+      const fs::path path = fixture(name);
+      const ModelInfo info = inspect_model(path);
+      EXPECT_THAT(info.not_held, testing::IsEmpty());
+      EXPECT_EQ(held_types(info.config, info.stored, dtype, info.checkpoint_dtype),
+                load_model(path, *backend_, {.dtype = dtype})->config().weight_types);
+      fs::remove_all(path);
+    }
+}
+
+// Of AutoGPTQ's desc_act: every dtype but those that keep the codes.
+TEST_F(Int4Folders, GroupsOutOfOrderAreHeldWidenedOnly) {
+  const fs::path path = fixture("gptq_act_order");
+  const ModelInfo info = inspect_model(path);
+  EXPECT_TRUE(info.has_groups_out_of_order);
+  EXPECT_FALSE(inspect_model(fixture("gptq")).has_groups_out_of_order);
+  for (const WeightDType dtype : kWeightDTypes) {
+    SCOPED_TRACE(weight_dtype_name(dtype));
+    const bool keeps_codes = dtype == WeightDType::kAuto || dtype == WeightDType::kI4;
+    EXPECT_EQ(info.not_held.contains(dtype), keeps_codes);
+    EXPECT_EQ(load(path, dtype), keeps_codes ? info.not_held.at(dtype) : "accepted");
+  }
 }
 
 TEST_F(Int4Folders, TheEstimateCountsZeroPoints) {

@@ -129,9 +129,9 @@ TEST(Int4Words, ColumnsAreInOrderWhereEachGroupHasItsOwnInTurn) {
 }
 
 TEST(Int4Words, NamesStandBesideTheWeight) {
-  EXPECT_EQ(beside_weight("model.layers.0.mlp.down_proj.weight", "qweight"),
+  EXPECT_EQ(name_beside("model.layers.0.mlp.down_proj.weight", "qweight"),
             "model.layers.0.mlp.down_proj.qweight");
-  EXPECT_EQ(beside_weight("lm_head.weight", "scales"), "lm_head.scales");
+  EXPECT_EQ(name_beside("lm_head.weight", "scales"), "lm_head.scales");
 }
 
 }  // namespace

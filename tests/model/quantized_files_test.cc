@@ -354,7 +354,7 @@ TEST_F(QuantisedFiles, RowsTooLongForInt8AreRefusedByName) {
   config.replace(config.find("\"float\""), 7, "\"int\"");
   write_text(folder_ / "fp8" / "config.json", config);
   EXPECT_THAT(load(folder_ / "fp8"), too_long);
-  EXPECT_THAT(inspect_model(folder_ / "fp8").not_as_stored.value_or(""), too_long);
+  EXPECT_THAT(inspect_model(folder_ / "fp8").not_held[WeightDType::kAuto], too_long);
   EXPECT_EQ(load(folder_ / "fp8", WeightDType::kBf16), "accepted");
 }
 
@@ -368,7 +368,7 @@ TEST_F(QuantisedFiles, AStackOfWhichHalfIsQuantisedLoadsInOneType) {
       AllOf(HasSubstr("mlp.gate_proj is stored as bfloat16"), HasSubstr("mlp.up_proj as int8"),
             HasSubstr("model.dtype"), HasSubstr("model.safetensors"));
   EXPECT_THAT(load(path), refused);
-  EXPECT_THAT(inspect_model(path).not_as_stored.value_or(""), refused);
+  EXPECT_THAT(inspect_model(path).not_held[WeightDType::kAuto], refused);
   for (WeightDType dtype : {WeightDType::kF32, WeightDType::kBf16, WeightDType::kI8})
     EXPECT_EQ(load(path, dtype), "accepted");
 }

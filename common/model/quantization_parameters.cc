@@ -1,4 +1,4 @@
-#include "common/model/beside_codes.h"
+#include "common/model/quantization_parameters.h"
 
 #include <algorithm>
 #include <cmath>
@@ -128,32 +128,32 @@ std::vector<std::int32_t> column_groups(const ModelConfig& config,
   return groups;
 }
 
-BesideCodes beside_codes(const ModelConfig& config,
-                         const Checkpoint& checkpoint,
-                         const ExpectedTensor& tensor) {
+QuantizationParameters quantization_parameters(const ModelConfig& config,
+                                               const Checkpoint& checkpoint,
+                                               const ExpectedTensor& tensor) {
   const std::int64_t n_out = tensor.shape[0];
   const StoredTensor stored = stored_as(checkpoint, tensor);
-  BesideCodes beside{.scales = stored_scales(checkpoint, stored)};
-  if (beside.scales.size() == 1)
-    beside.scales.assign(static_cast<std::size_t>(n_out), beside.scales.front());
+  QuantizationParameters parameters{.scales = stored_scales(checkpoint, stored)};
+  if (parameters.scales.size() == 1)
+    parameters.scales.assign(static_cast<std::size_t>(n_out), parameters.scales.front());
   if (has_own_layout(config, stored))
-    beside.scales =
-        transposed(beside.scales, static_cast<std::int64_t>(beside.scales.size()) / n_out, n_out);
+    parameters.scales = transposed(
+        parameters.scales, static_cast<std::int64_t>(parameters.scales.size()) / n_out, n_out);
   if (config.quantized.int4_zeros == Int4Zeros::kOfGroup)
-    beside.zeros = stored_zeros(config, checkpoint, stored, n_out);
-  beside.group_of = column_groups(config, checkpoint, stored);
-  return beside;
+    parameters.zeros = stored_zeros(config, checkpoint, stored, n_out);
+  parameters.group_of = column_groups(config, checkpoint, stored);
+  return parameters;
 }
 
-std::optional<std::string> what_is_wrong_beside_codes(const ModelConfig& config,
-                                                      const Checkpoint& checkpoint,
-                                                      const ExpectedTensor& tensor) {
+std::optional<std::string> what_is_wrong_in_parameters(const ModelConfig& config,
+                                                       const Checkpoint& checkpoint,
+                                                       const ExpectedTensor& tensor) {
   const std::int64_t n_in = tensor.shape[1];
   const StoredTensor stored = stored_as(checkpoint, tensor);
   const Checkpoint::Tensor scale = checkpoint.at(stored.scales);
   if (auto sentence = what_is_not_finite(scale)) return sentence;
   if (stored.dtype == DType::kI4) return wrong_int4(config, checkpoint, stored, tensor);
-  const std::vector<float> scales = beside_codes(config, checkpoint, tensor).scales;
+  const std::vector<float> scales = quantization_parameters(config, checkpoint, tensor).scales;
   const auto negative = std::ranges::find_if(scales, [](float s) { return s < 0; });
   if (negative != scales.end()) {
     return named(scale) + " has a negative number at [" +
