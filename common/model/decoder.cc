@@ -14,6 +14,13 @@ std::size_t floats(std::int32_t rows, std::int64_t columns) {
   return sizeof(float) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns);
 }
 
+// Linears that share their input.
+constexpr std::string_view kQkv[] = {"self_attn.q_proj.weight", "self_attn.k_proj.weight",
+                                     "self_attn.v_proj.weight"};
+constexpr std::string_view kOut[] = {"self_attn.o_proj.weight"};
+constexpr std::string_view kGateUp[] = {"mlp.gate_proj.weight", "mlp.up_proj.weight"};
+constexpr std::string_view kDown[] = {"mlp.down_proj.weight"};
+
 }  // namespace
 
 std::size_t decoder_scratch_bytes(const ModelConfig& c, std::int32_t max_rows) {
@@ -125,6 +132,7 @@ void Decoder::run_layers(const StagedBatch& batch, const PagedKv& kv) {
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)));
   for (std::int32_t layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+    observe({layer, kQkv, hidden_.as<float>(), w.input_norm.as<float>(), batch.n_rows, w.qkv.n_in});
     backend_.qkv_rope_append({.hidden = hidden_.as<float>(),
                               .n_rows = batch.n_rows,
                               .norm = w.input_norm.as<float>(),
@@ -155,7 +163,10 @@ void Decoder::run_layers(const StagedBatch& batch, const PagedKv& kv) {
                          .layer = layer,
                          .scale = scale,
                          .out = attention_.as<float>()});
+    observe({layer, kOut, attention_.as<float>(), nullptr, batch.n_rows, w.o.n_in});
     add_product(attention_, w.o, batch.n_rows, &w.gate_up);
+    observe({layer, kGateUp, hidden_.as<float>(), w.post_norm.as<float>(), batch.n_rows,
+             w.gate_up.n_in});
     backend_.gate_up_swiglu({.hidden = hidden_.as<float>(),
                              .n_rows = batch.n_rows,
                              .norm = w.post_norm.as<float>(),
@@ -164,10 +175,15 @@ void Decoder::run_layers(const StagedBatch& batch, const PagedKv& kv) {
                              .out = ffn_.as<float>(),
                              .squares = squares_.as<float>(),
                              .next = &w.down});
+    observe({layer, kDown, ffn_.as<float>(), nullptr, batch.n_rows, w.down.n_in});
     const bool is_last = layer + 1 == config_.n_layers;
     add_product(ffn_, w.down, batch.n_rows,
                 is_last ? &head() : &weights_.layers[static_cast<std::size_t>(layer) + 1].qkv);
   }
+}
+
+void Decoder::observe(const LinearInput& input) {
+  if (options_.observer != nullptr) options_.observer->see(input);
 }
 
 // The residual stream plus x Wᵀ. Of several ranks each has a share of every sum: these are added in

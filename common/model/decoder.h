@@ -8,6 +8,7 @@
 
 #include "common/collective/collective.h"
 #include "common/model/config.h"
+#include "common/model/linear_inputs.h"
 #include "common/model/model.h"
 #include "kernels/include/backend.h"
 
@@ -42,7 +43,8 @@ struct DecoderOptions {
   std::int32_t max_rows = 512;
   Fingerprint fingerprint = 0;
   Collective* ranks = nullptr;  // more than one; borrowed. Weights are this rank's slices then
-  RankTier rank_tier = RankTier::kAuto;  // how these sum
+  RankTier rank_tier = RankTier::kAuto;     // how these sum
+  LinearInputObserver* observer = nullptr;  // borrowed; for models of one rank
 };
 
 class Decoder : public Model {
@@ -64,6 +66,7 @@ class Decoder : public Model {
 
  private:
   void run_layers(const StagedBatch& batch, const PagedKv& kv);
+  void observe(const LinearInput& input);  // tells the observer, if there is one
   void run_head(const StagedBatch& batch, float* logits);
   // `next`: what the product after this one multiplies with.
   void add_product(const Buffer& x, const Linear& weight, std::int32_t n_rows, const Linear* next);

@@ -40,6 +40,18 @@ float squared_error(std::span<const float> values, float scale, float inverse) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
+float weighted_error(std::span<const float> values,
+                     std::span<const float> importance,
+                     float scale,
+                     float inverse) {
+  double sum = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float error = values[i] - code_of(values[i], inverse) * scale;
+    sum += static_cast<double>(importance[i]) * static_cast<double>(error * error);
+  }
+  return static_cast<float>(sum);
+}
+
 // The value of largest magnitude; of equal ones the first.
 float extreme_of(std::span<const float> values) {
   float extreme = 0;
@@ -56,13 +68,19 @@ float held_scale(float scale, float unit, DType type) {
 }
 
 // Of values and in units of the row's scale.
-float best_scale(std::span<const float> values, float unit, DType type) {
+float best_scale(std::span<const float> values,
+                 std::span<const float> importance,
+                 float unit,
+                 DType type) {
+  // Columns that nothing came through are all alike.
+  const bool is_weighted = std::ranges::any_of(importance, [](float i) { return i > 0; });
   const float extreme = extreme_of(values);
   float best = 0, least = -1;
   for (const float factor : kFactors) {
     const float scale = held_scale(extreme / -8.0f * factor, unit, type), inverse = 1.0f / scale;
     if (scale == 0 || !std::isfinite(inverse)) continue;
-    const float error = squared_error(values, scale, inverse);
+    const float error = is_weighted ? weighted_error(values, importance, scale, inverse)
+                                    : squared_error(values, scale, inverse);
     if (least >= 0 && !(error < least)) continue;
     least = error;
     best = scale;
@@ -101,11 +119,12 @@ std::int64_t int4_group(const ModelConfig& config) {
 }
 
 bool quantise_groups(std::span<const float> row,
-                     std::int64_t group,
-                     DType scale_type,
+                     const Int4Search& search,
                      std::span<std::uint8_t> codes,
                      std::span<float> scales) {
+  const std::int64_t group = search.group;
   FORETOKEN_CHECK(is_int4_group(group) && codes.size() == row.size());
+  FORETOKEN_CHECK(search.importance.empty() || search.importance.size() == row.size());
   if (!std::ranges::all_of(row, [](float x) { return std::isfinite(x); })) return false;
   // Tiny values in units of their own: squares of them would vanish.
   const float unit = unit_for(std::fabs(extreme_of(row))), inverse_unit = 1.0f / unit;
@@ -114,7 +133,10 @@ bool quantise_groups(std::span<const float> row,
     const auto some = row.subspan(begin, std::min(size(group), row.size() - begin));
     std::ranges::transform(some, values.begin(), [&](float x) { return x * inverse_unit; });
     const std::span<const float> scaled(values.data(), some.size());
-    const float scale = best_scale(scaled, unit, scale_type);
+    const auto importance = search.importance.empty()
+                                ? search.importance
+                                : search.importance.subspan(begin, some.size());
+    const float scale = best_scale(scaled, importance, unit, search.scale_type);
     const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
     std::ranges::transform(
         scaled, codes.begin() + static_cast<std::ptrdiff_t>(begin), [&](float x) {
@@ -157,7 +179,7 @@ std::optional<float> quantise_row_to_int4(std::span<const float> row,
                                           std::byte* to) {
   std::vector<std::uint8_t> codes(row.size());
   std::vector<float> scales(size(int4_groups_of(static_cast<std::int64_t>(row.size()), group)));
-  if (!quantise_groups(row, group, DType::kF32, codes, scales)) return std::nullopt;
+  if (!quantise_groups(row, {.group = group}, codes, scales)) return std::nullopt;
   const std::vector<std::uint8_t> eights(zeros == Int4Zeros::kOfGroup ? scales.size() : 0, 8);
   return write_int4_row(codes, scales, eights, group, to);
 }

@@ -28,14 +28,21 @@ constexpr bool is_stored_int4_group(std::int64_t group) {
 // The groups that such weights are held in: those of a larger one share a scale.
 constexpr std::int64_t held_int4_group(std::int64_t stored) { return stored < 128 ? stored : 128; }
 
+// What scales are chosen for.
+struct Int4Search {
+  std::int64_t group = 0;
+  // kF32: scales of eleven bits, as rows in memory have; kBf16 and kF16: those that the type holds.
+  DType scale_type = DType::kF32;
+  // How much the squared error of each column counts, [row.size()], none negative; empty: all
+  // alike.
+  std::span<const float> importance = {};
+};
+
 // Of each group the scale, of eight about (value of largest magnitude) / -8, that has the least
 // squared error; of equal ones the first. False if a value is not finite.
-// scale_type: float32 has scales of eleven bits, as rows in memory have; kBf16 and kF16 have those
-// that the type can hold. codes: [row.size()], each 8 more than its weight. scales: one for each
-// group.
+// codes: [row.size()], each 8 more than its weight. scales: one for each group.
 [[nodiscard]] bool quantise_groups(std::span<const float> row,
-                                   std::int64_t group,
-                                   DType scale_type,
+                                   const Int4Search& search,
                                    std::span<std::uint8_t> codes,
                                    std::span<float> scales);
 

@@ -6,10 +6,10 @@
 
 #include "common/base/check.h"
 #include "common/model/cached_load.h"
-#include "common/model/decoder.h"
 #include "common/model/held_weights.h"
 #include "common/model/hf_folder.h"
 #include "common/model/kv_scales.h"
+#include "common/model/load_decoder.h"
 #include "common/model/pair.h"
 #include "common/model/safetensors.h"
 #include "common/model/shard.h"
@@ -82,6 +82,13 @@ std::int64_t served_positions(const ModelConfig& config, const LoadOptions& opti
 std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
                                   Backend& backend,
                                   const LoadOptions& options) {
+  return load_decoder(folder, backend, options, nullptr);
+}
+
+std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder,
+                                      Backend& backend,
+                                      const LoadOptions& options,
+                                      LinearInputObserver* observer) {
   ModelConfig config = read_model_config(folder);
   check_options(config, options, folder);
   config.max_model_len = served_positions(config, options);
@@ -108,7 +115,8 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& folder,
                                        .max_rows = options.max_rows,
                                        .fingerprint = loaded.fingerprint,
                                        .ranks = who.n_ranks > 1 ? options.ranks : nullptr,
-                                       .rank_tier = options.rank_tier};
+                                       .rank_tier = options.rank_tier,
+                                       .observer = observer};
   return std::make_unique<Decoder>(std::move(config), std::move(loaded.weights), backend,
                                    decoder_options);
 }

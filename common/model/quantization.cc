@@ -74,23 +74,22 @@ bool quantise_rows(DType stored,
   return true;
 }
 
-bool quantise_to_int4_words(DType stored,
+bool quantise_to_int4_words(const Int4Search& search,
                             std::span<const std::byte> bytes,
                             std::int64_t n_out,
                             std::int64_t n_in,
-                            std::int64_t group,
                             QuantisedMatrix& out) {
+  const DType stored = search.scale_type;
   const auto rows = static_cast<std::size_t>(n_out), columns = static_cast<std::size_t>(n_in);
   const std::size_t row_bytes = columns * size_bytes(stored), word_bytes = (columns + 7) / 8 * 4,
-                    n_groups = static_cast<std::size_t>(int4_groups_of(n_in, group));
+                    n_groups = static_cast<std::size_t>(int4_groups_of(n_in, search.group));
   out.codes.resize(rows * word_bytes);
   out.scales.resize(rows * n_groups);
   std::vector<float> row(columns);
   std::vector<std::uint8_t> codes(columns);
   for (std::size_t r = 0; r < rows; ++r) {
     widen(stored, bytes.subspan(r * row_bytes, row_bytes), row);
-    if (!quantise_groups(row, group, stored, codes,
-                         std::span(out.scales).subspan(r * n_groups, n_groups)))
+    if (!quantise_groups(row, search, codes, std::span(out.scales).subspan(r * n_groups, n_groups)))
       return false;
     pack_int4_words(codes, std::span(out.codes).subspan(r * word_bytes, word_bytes));
   }

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/model/int4.h"
 #include "kernels/include/types.h"
 
 namespace foretoken {
@@ -48,12 +49,12 @@ struct QuantisedMatrix {
                                  DType to,
                                  QuantisedMatrix& out);
 
-// The same into words of four bits; the scales are such as `stored` can hold (quantise_groups).
-[[nodiscard]] bool quantise_to_int4_words(DType stored,
+// The same into words of four bits, with search.importance for each column; the scales are such as
+// the type of the bytes, search.scale_type, can hold (quantise_groups).
+[[nodiscard]] bool quantise_to_int4_words(const Int4Search& search,
                                           std::span<const std::byte> bytes,
                                           std::int64_t n_out,
                                           std::int64_t n_in,
-                                          std::int64_t group,
                                           QuantisedMatrix& out);
 
 // A code as words have it, plus 128.

@@ -142,6 +142,7 @@ class Writer {
   using Small = std::map<std::string, std::vector<std::byte>>;
 
   DType stored_in(std::string_view linear) const;
+  std::span<const float> importance_of(const std::string& linear) const;
   void quantise(const std::string& name);
   void add_linear(const std::string& name, std::vector<Part>& parts, Small& small);
   void write_file(const std::string& file, const std::vector<std::string>& tensors);
@@ -201,14 +202,20 @@ QuantizeResult Writer::write() {
   return result_;
 }
 
+std::span<const float> Writer::importance_of(const std::string& linear) const {
+  if (options_.importance == nullptr) return {};
+  return options_.importance->at(linear);
+}
+
 void Writer::quantise(const std::string& name) {
   const Checkpoint::Tensor tensor = checkpoint_.at(name);
   const auto& shape = linears_.at(name);
   const DType from = *dtype_of(tensor.info->type), to = stored_in(name);
-  const bool is_finite = to == DType::kI4
-                             ? quantise_to_int4_words(from, tensor.bytes, shape[0], shape[1],
-                                                      group_of(config_, options_), matrix_)
-                             : quantise_rows(from, tensor.bytes, shape[0], shape[1], to, matrix_);
+  const bool is_finite =
+      to == DType::kI4
+          ? quantise_to_int4_words({group_of(config_, options_), from, importance_of(name)},
+                                   tensor.bytes, shape[0], shape[1], matrix_)
+          : quantise_rows(from, tensor.bytes, shape[0], shape[1], to, matrix_);
   if (!is_finite) throw FatalError(ErrorCode::kMalformed, *what_is_not_finite(tensor));
   if (options_.to == DType::kI4 && to == DType::kI8)
     matrix_.codes = pack_int8(matrix_.codes, shape[0], shape[1]);

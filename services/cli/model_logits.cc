@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kMostTextBytes = 1u << 20;
 constexpr std::size_t kMostSampleTokens = 2048;
+constexpr std::size_t kMostCalibrationTokens = 8192;
 
 // Plain prose, numbers and code: enough positions for a rate, short enough for any model.
 constexpr const char* kText =
@@ -50,25 +51,37 @@ LogitDifference difference_of(Model& reference,
                         std::span(tokens).first(std::min(n_tokens, tokens.size())));
 }
 
+// What the file that a flag names has. A file that cannot be read is a mistyped option, and not a
+// model that is missing.
+std::string text_of_file(const std::string& flag, const std::string& file) {
+  const auto refuse = [&](const std::string& why) {
+    throw FatalError(ErrorCode::kConfig, flag + ": " + why);
+  };
+  const auto read = read_text_file(file, kMostTextBytes);
+  if (!read.ok()) refuse(read.error().message);
+  if (read->empty()) refuse(file + " is empty: there is nothing to read");
+  if (!wire::is_utf8(*read)) refuse(file + " is not UTF-8");
+  return *read;
+}
+
+std::vector<TokenId> tokens_of(const std::string& folder,
+                               const std::string& text,
+                               std::size_t most) {
+  const auto tokenizer = value_or_throw(Tokenizer::load(folder, {.patterns = RegexPolicy::kAny}));
+  auto tokens = value_or_throw(tokenizer->encode(text, AddSpecialTokens::kYes));
+  if (tokens.size() > most) tokens.resize(most);
+  return tokens;
+}
+
 }  // namespace
 
 std::vector<TokenId> sample_tokens(const std::string& folder, const std::string& file) {
-  std::string text = kText;
-  if (!file.empty()) {
-    auto read = read_text_file(file, kMostTextBytes);
-    // A mistyped option, and not a model that is missing.
-    if (!read.ok()) throw FatalError(ErrorCode::kConfig, "--text: " + read.error().message);
-    text = std::move(*read);
-    if (text.empty())
-      throw FatalError(ErrorCode::kConfig,
-                       "--text: " + file + " is empty: there is nothing to compare on");
-    if (!wire::is_utf8(text))
-      throw FatalError(ErrorCode::kConfig, "--text: " + file + " is not UTF-8");
-  }
-  const auto tokenizer = value_or_throw(Tokenizer::load(folder, {.patterns = RegexPolicy::kAny}));
-  auto tokens = value_or_throw(tokenizer->encode(text, AddSpecialTokens::kYes));
-  if (tokens.size() > kMostSampleTokens) tokens.resize(kMostSampleTokens);
-  return tokens;
+  const std::string text = file.empty() ? std::string(kText) : text_of_file("--text", file);
+  return tokens_of(folder, text, kMostSampleTokens);
+}
+
+std::vector<TokenId> calibration_tokens(const std::string& folder, const std::string& file) {
+  return tokens_of(folder, text_of_file("--calibrate", file), kMostCalibrationTokens);
 }
 
 LogitComparison compare_logits_of(const std::string& source,

@@ -20,6 +20,9 @@ struct LogitComparison {
 // for a file that cannot be compared on.
 std::vector<TokenId> sample_tokens(const std::string& folder, const std::string& file);
 
+// The same of a file that scales are chosen for, more of it. Throws FatalError(kConfig).
+std::vector<TokenId> calibration_tokens(const std::string& folder, const std::string& file);
+
 // The float folder as it is, the other one as it would be served here; where this device has no
 // product of `to`, with its weights widened to float32: the error of the weights alone.
 LogitComparison compare_logits_of(const std::string& source,

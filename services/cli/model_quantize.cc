@@ -8,8 +8,10 @@
 #include "common/base/json.h"
 #include "common/config/resolve.h"
 #include "common/model/head_ids.h"
+#include "common/model/input_squares.h"
 #include "common/model/pair.h"
 #include "common/model/quantize.h"
+#include "kernels/include/backend.h"
 #include "services/cli/model_logits.h"
 #include "services/cli/verbs.h"
 
@@ -46,6 +48,9 @@ QuantizeOptions quantize_options(const ModelOptions& m) {
   if (m.down_proj && quantize.to != DType::kI4)
     throw FatalError(ErrorCode::kConfig,
                      "--down-proj is of int4; " + m.to + " takes the down projections anyway");
+  if (!m.calibrate.empty() && quantize.to != DType::kI4)
+    throw FatalError(ErrorCode::kConfig, "--calibrate is of int4; " + m.to +
+                                             " has one scale for a row, its largest value");
   if (m.group.empty()) return quantize;
   if (quantize.to != DType::kI4)
     throw FatalError(ErrorCode::kConfig,
@@ -75,6 +80,13 @@ int run_model_quantize(const CliOptions& options) {
   const MemoryEstimate before = estimate_memory(info, {});
   std::vector<TokenId> sample;  // first: an hour of writing is no time to hear of a mistyped name
   if (m.compare && !info.config.quantized.any()) sample = sample_tokens(source, m.text);
+  InputSquares squares;
+  std::vector<TokenId> calibration;
+  if (!m.calibrate.empty()) {
+    calibration = calibration_tokens(source, m.calibrate);
+    squares = mean_squared_inputs(source, *make_backend({}), calibration);
+    quantize.importance = &squares;
+  }
   const bool shows = stderr_is_terminal() && !options.output.quiet;
   if (shows)
     quantize.on_progress = [](std::uint64_t done, std::uint64_t total) {
@@ -98,6 +110,7 @@ int run_model_quantize(const CliOptions& options) {
                      {"file_bytes_after", result.bytes_after},
                      {"weight_bytes_before", before.weight_bytes},
                      {"weight_bytes_after", after.weight_bytes}};
+    if (!calibration.empty()) json["calibration_tokens"] = calibration.size();
     if (comparison) json["logits"] = as_json(*comparison);
     std::cout << to_text(json, 2) << "\n";
     return kExitOk;
@@ -105,6 +118,8 @@ int run_model_quantize(const CliOptions& options) {
   std::cout << "wrote " << m.other << ": " << result.n_quantised << " matrices in " << m.to;
   if (quantize.to == DType::kI4 && result.n_in_8_bits > 0)
     std::cout << ", " << result.n_in_8_bits << " of them in int8";
+  if (!calibration.empty())
+    std::cout << ", scales chosen for " << calibration.size() << " tokens of " << m.calibrate;
   std::cout << "\n  files " << mib(result.bytes_before) << " -> " << mib(result.bytes_after)
             << ", weights in memory " << mib(before.weight_bytes) << " -> "
             << mib(after.weight_bytes);

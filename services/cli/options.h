@@ -167,6 +167,7 @@ struct ModelOptions {
   std::string group;       // quantize, with int4: "32", "64", "128"; empty: by the model's size
   bool lm_head = false;    // quantize: the head too
   bool down_proj = false;  // quantize to int4: the down projections in four bits too
+  std::string calibrate;   // quantize to int4: file whose text scales are chosen for
   bool compare = true;     // quantize: both folders' logits
   std::string text;        // quantize, compare: file whose text they read
 };

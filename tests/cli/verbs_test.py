@@ -205,7 +205,14 @@ class Verbs(unittest.TestCase):
         self.assertNotIn("in int8", done.stdout)
         self.assertEqual(["group_0"], list(json.loads((smaller / "config.json").read_text())["quantization_config"]["config_groups"]))
         self.assertEqual(0, run("model", "check", str(smaller)).returncode)
-        for flags, code, sentence in ((["--to", "int4", "--group", "48"], 2, "128"), (["--to", "int8", "--group", "64"], 2, "--group is of int4"),
+        text = self.folder / "calibrate.txt"
+        text.write_text((ROOT / "README.md").read_text())
+        done = run("model", "quantize", str(model), str(self.folder / "calibrated"), "--to", "int4", "--calibrate", str(text), "--json")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertGreater(json.loads(done.stdout)["calibration_tokens"], 512)
+        self.assertEqual(0, run("model", "check", str(self.folder / "calibrated")).returncode)
+        for flags, code, sentence in ((["--to", "int4", "--group", "48"], 2, "128"), (["--to", "int8", "--calibrate", str(text)], 2, "--calibrate is of int4"),
+                                      (["--to", "int4", "--calibrate", str(self.folder / "none")], 2, "--calibrate: "), (["--to", "int8", "--group", "64"], 2, "--group is of int4"),
                                       (["--to", "int8", "--down-proj"], 2, "--down-proj is of int4")):
             done = run("model", "quantize", str(model), str(self.folder / "x"), *flags)
             self.assertEqual((code, ""), (done.returncode, done.stdout))
