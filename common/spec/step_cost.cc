@@ -11,6 +11,8 @@ namespace {
 constexpr double kNewShare = 1.0 / 32;  // of an observation in its bucket's average
 // Observations until a bucket's changes are changes of the world.
 constexpr std::uint32_t kSettled = 16;
+// A bucket seen so many observations ago follows half as far as one not seen for long.
+constexpr double kLately = 4;
 constexpr double kMostSurprise = 2;  // a sample counts as at most so many times the average
 // Observations until a bucket is believed whatever it says; before, it may exceed what the shorter
 // steps suggest by kDoubted only.
@@ -42,9 +44,11 @@ std::size_t StepCost::bucket_of(std::uint32_t n_rows) {
 void StepCost::observe(std::uint32_t n_rows, Duration took) {
   const double sample = std::chrono::duration<double>(took).count();
   if (n_rows == 0 || sample <= 0) return;
+  ++n_observed_;
   Bucket& bucket = buckets_[bucket_of(n_rows)];
+  bucket.last_seen = n_observed_;
   if (bucket.n_seen == 0) {
-    bucket = {static_cast<double>(n_rows), sample, 1, {sample, sample}};
+    bucket = {static_cast<double>(n_rows), sample, 1, n_observed_, {sample, sample}};
   } else if (bucket.n_seen < kBelieved) {
     // Too few for an average: the median of two is the lesser, as a hiccup only ever adds.
     const auto [earlier, before] = std::pair(bucket.recent[1], bucket.recent[0]);
@@ -61,16 +65,21 @@ void StepCost::observe(std::uint32_t n_rows, Duration took) {
     bucket.rows += share * (n_rows - bucket.rows);
     const double before = bucket.seconds;
     bucket.seconds += share * (believed - bucket.seconds);
-    // Longer texts make every step dearer: what a settled bucket learns, the others follow in
-    // proportion.
-    if (bucket.n_seen >= kSettled) {
-      const double change = std::pow(bucket.seconds / before, follow_);
-      for (Bucket& other : buckets_)
-        if (&other != &bucket) other.seconds *= change;
-    }
+    if (bucket.n_seen >= kSettled) let_others_follow(bucket.seconds / before);
     bucket.n_seen = std::min(bucket.n_seen + 1, 1000u);
   }
   rebuild();
+}
+
+// Longer texts make every step dearer: what a settled bucket learns, those follow in proportion
+// that have not been seen for long. One that was seen lately has its own evidence, and if it
+// followed too, a proportion that was wrong at first would stay so.
+void StepCost::let_others_follow(double change) {
+  for (Bucket& other : buckets_) {
+    if (other.n_seen == 0 || other.last_seen == n_observed_) continue;
+    const auto age = static_cast<double>(n_observed_ - other.last_seen);
+    other.seconds *= std::pow(change, follow_ * age / (age + kLately));
+  }
 }
 
 // Pools neighbours that contradict each other (a step with more rows seemingly cheaper), weighted

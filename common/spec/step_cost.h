@@ -2,7 +2,9 @@
 // rows, what lies between by interpolation. A step may take fifty times its time because another
 // process had the cores: what enters an average is the median of the last three, and a kind of
 // step seen less than that often cannot look much dearer than the shorter ones suggest, so that it
-// is taken again. Pure: durations are arguments, never measured here. One thread.
+// is taken again. What makes a kind of step dearer makes those dearer that were not taken lately;
+// those that take turns with it keep their own averages. Pure: durations are arguments, never
+// measured here. One thread.
 #pragma once
 
 #include <array>
@@ -15,9 +17,7 @@ namespace foretoken {
 
 class StepCost {
  public:
-  // A change of a kind of step that is known well changes the others by its power `follow`. With 1
-  // the proportions stay as they were first seen. With less they become what is seen where kinds
-  // take turns; one that is not taken for long follows a part of the way only.
+  // What is learnt of one kind of step changes one not taken for long by its power `follow`.
   explicit StepCost(double follow = 1) : follow_(follow) {}
 
   void observe(std::uint32_t n_rows, Duration took);
@@ -34,12 +34,14 @@ class StepCost {
  private:
   static constexpr std::size_t kBuckets = 96;  // 1 .. 16 each alone, then eight per doubling
   static std::size_t bucket_of(std::uint32_t n_rows);
+  void let_others_follow(double change);
   void rebuild();
 
   struct Bucket {
     double rows = 0;  // fading average of the rows seen
     double seconds = 0;
     std::uint32_t n_seen = 0;
+    std::uint64_t last_seen = 0;     // number of an observation
     std::array<double, 2> recent{};  // the samples before, the latest first
   };
   struct Point {
@@ -48,6 +50,7 @@ class StepCost {
   };
   static double beyond(const Point& last, double n_rows);
   double follow_;
+  std::uint64_t n_observed_ = 0;
   std::array<Bucket, kBuckets> buckets_{};
   std::vector<Point> curve_;  // rising in both
 };

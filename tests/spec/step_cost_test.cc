@@ -133,6 +133,29 @@ TEST(StepCost, ProportionsThatWereWrongAtFirstAreCorrectedByTurns) {
   EXPECT_NEAR(4000 / 1700.0, cost.seconds(17) / cost.seconds(1), 0.1);
 }
 
+// The first steps of three rows took longer than those after them, and then both kinds take turns.
+TEST(StepCost, KindsThatTakeTurnsHaveTheProportionThatIsSeen) {
+  for (const int in_a_row : {1, 3}) {
+    StepCost cost;
+    for (int i = 0; i < 20; ++i) cost.observe(1, microseconds(1000));
+    for (int i = 0; i < 20; ++i) cost.observe(3, microseconds(1200));
+    for (int i = 0; i < 500; ++i) {
+      const bool is_plain = i / in_a_row % 2 == 0;
+      cost.observe(is_plain ? 1 : 3, microseconds(is_plain ? 1000 : 1040));
+    }
+    EXPECT_NEAR(cost.seconds(3) / cost.seconds(1), 1.04, 0.01) << in_a_row << " in a row";
+  }
+}
+
+// The machine has another speed each time that a request without guesses ends and one with them
+// begins: that is no property of the rows.
+TEST(StepCost, WhatChangesAllStepsIsNotTakenForTheirProportion) {
+  StepCost cost;
+  for (int i = 0; i < 200; ++i) cost.observe(i % 2 == 0 ? 1 : 3, microseconds(1000 + 20 * (i % 2)));
+  for (int i = 0; i < 100; ++i) cost.observe(3, microseconds(1530));
+  EXPECT_NEAR(cost.seconds(3) / cost.seconds(1), 1.02, 0.1);
+}
+
 TEST(StepCost, AnyNumberOfRowsHasAPlace) {
   StepCost cost;
   for (const std::uint32_t rows : {0u, 1u, 16u, 17u, 32u, 33u, 1000000u, 0xFFFFFFFFu})
