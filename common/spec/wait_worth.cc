@@ -9,16 +9,25 @@ constexpr double kLeastEnd = 0.1;  // of chains end in a round, however well the
 
 bool is_stream(const Expected& expected) { return expected.per_token > Duration::zero(); }
 
-// A sequence while the step is held back: `n` tokens are at hand.
+// A sequence while the step is held back: `n` tokens are at hand. Of these a step verifies at most
+// `n_of_use`: the rows of more would cost more than they bring.
 struct Held {
   const Expected* expected = nullptr;
   std::uint32_t n = 0;
+  std::uint32_t n_of_use = 0;
   ChainWorth chain;
+  double n_standing = 0;  // expected, of those that are verified
   double outlasting = 0;  // tokens that a chain is worth after this step, beside one that begins
+
+  std::uint32_t n_rows() const { return std::min(n, n_of_use); }
+  void extend(const DepthOutcomes& outcomes) {
+    chain = outcomes.extended(chain, n, expected->odds);
+    if (n++ < n_of_use) n_standing = chain.tokens;
+  }
 
   // Of this step, with what it leaves for the next one.
   double worth(const DepthOutcomes& outcomes) const {
-    double tokens = std::max(chain.tokens, expected->at_hand);
+    double tokens = std::max(n_standing, expected->at_hand);
     if (is_stream(*expected) || n < expected->n_in_all)
       tokens += outcomes.extended(chain, n, expected->odds).survival * outlasting;
     return expected->value * tokens;
@@ -42,10 +51,11 @@ class WaitSearch {
     share_ = terms.tokens_per_second / std::max(1u, terms.n_running);
     n_rows_ = terms.n_running;
     for (const Expected& each : expected) {
-      Held held{&each, each.n_at_hand, outcomes.chain(each.n_at_hand, each.odds), 0};
+      Held held{.expected = &each, .n_of_use = n_of_use(each)};
+      while (held.n < each.n_at_hand) held.extend(outcomes);
       if (held.n == 0) held.chain.survival = each.holds;
       held.outlasting = outlasting(each);
-      n_rows_ += held.n;
+      n_rows_ += held.n_rows();
       sum_ += held.worth(outcomes);
       held_.push_back(held);
     }
@@ -82,8 +92,9 @@ class WaitSearch {
   void take(const Arrival& arrival) {
     Held& held = held_[arrival.which];
     sum_ -= held.worth(outcomes_);
-    for (; held.n < arrival.n; ++held.n, ++n_rows_)
-      held.chain = outcomes_.extended(held.chain, held.n, held.expected->odds);
+    n_rows_ -= held.n_rows();
+    while (held.n < arrival.n) held.extend(outcomes_);
+    n_rows_ += held.n_rows();
     sum_ += held.worth(outcomes_);
   }
 
@@ -101,6 +112,22 @@ class WaitSearch {
     std::sort(arrivals.begin(), arrivals.end(),
               [](const Arrival& a, const Arrival& b) { return a.in < b.in; });
     return arrivals;
+  }
+
+  // How many of its tokens a step would verify if each sequence had as many.
+  std::uint32_t n_of_use(const Expected& each) const {
+    ChainWorth chain;
+    double most = -terms_.tokens_per_second * cost_.seconds(terms_.n_running) / terms_.n_running;
+    std::uint32_t best = 0;
+    for (std::uint32_t n = 1; n <= each.n_in_all; ++n) {
+      chain = outcomes_.extended(chain, n - 1, each.odds);
+      const double price = terms_.tokens_per_second * cost_.seconds(terms_.n_running * (n + 1));
+      const double value = each.value * chain.tokens - price / terms_.n_running;
+      if (value <= most) continue;
+      most = value;
+      best = n;
+    }
+    return best;
   }
 
   // A chain that goes on beside the pass is there when it ends, for as long as its tokens stand;

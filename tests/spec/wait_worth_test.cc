@@ -47,6 +47,18 @@ TEST_F(WaitWorth, ALateAnswerIsWaitedForOnlyWhereItBringsMoreThanTheTimeWould) {
   EXPECT_EQ(wait({{.arrives_in = milliseconds(2), .n_in_all = 8}}), Duration::zero());
 }
 
+// Rows beyond the third cost half a pass each: of a long answer two tokens are verified, and it is
+// worth as much as an answer of two.
+TEST_F(WaitWorth, OfALongAnswerCountsWhatWouldBeVerified) {
+  StepCost dear;
+  for (std::uint32_t n_rows = 1; n_rows <= 9; ++n_rows)
+    for (int i = 0; i < 8; ++i) dear.observe(n_rows, kPass * (n_rows < 4 ? 2 : n_rows - 1) / 2);
+  cost = dear;
+  teach(0.5, 0.5);
+  EXPECT_EQ(wait({{.arrives_in = milliseconds(2), .n_in_all = 2}}), milliseconds(2));
+  EXPECT_EQ(wait({{.arrives_in = milliseconds(2), .n_in_all = 8}}), milliseconds(2));
+}
+
 // Its tokens are as many after a pass without them, and that pass brings one more.
 TEST_F(WaitWorth, AnAnswerThatOutlastsAPassIsWaitedForNoLongerThanAPass) {
   teach(0.9, 0.9);
