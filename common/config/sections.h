@@ -62,6 +62,7 @@ struct ModelSection {
 struct SpeculationSection {
   ProposerSet proposer{ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kMemory};
   std::uint32_t draft_len = 8;
+  std::uint32_t lookup_len = 16;
   bool adaptive = true;
   std::uint32_t draft_deadline_ms = 0;
   bool allow_prediction = true;
@@ -74,7 +75,10 @@ struct SpeculationSection {
       "the proposers of requests that name none: one, or a list; ngram is prompt lookup, memory "
       "counts where one runs; none alone: plain decoding");
     v("draft_len", s.draft_len, in_range(0, 32),
-      "most tokens proposed per sequence and round; an upper bound");
+      "most tokens proposed per sequence and round; an upper bound; 0 = plain decoding");
+    v("lookup_len", s.lookup_len, in_range(0, 32),
+      "likewise of ngram, memory and a prediction, which take no steps of a draft; counts where it "
+      "is more than draft_len, with adaptive, and for requests that say no length");
     v("adaptive", s.adaptive, anything(),
       "shorten guesses, or stop guessing, when it does not pay");
     v("draft_deadline_ms", s.draft_deadline_ms, in_range(0, 60'000),

@@ -5,12 +5,26 @@
 #include "common/engine/scheduler.h"
 
 namespace foretoken {
+namespace {
+
+// A token more costs those nothing that have their text at hand.
+std::uint32_t most_looked_up(const OpenRequest& request) {
+  ProposerSet others = request.proposers.sources();
+  others.remove(ProposerKind::kDraft);
+  const bool has_own =
+      request.draft_len > 0 && request.length == LengthMode::kAdaptive && !others.empty();
+  return std::min(has_own ? std::max(request.draft_len, request.lookup_len) : request.draft_len,
+                  kMaxDraftTokens);
+}
+
+}  // namespace
 
 Sequence::Sequence(OpenRequest request, SequenceSetup setup, TimePoint now)
     : id(request.seq),
       params(std::move(request.params)),
       proposers(request.draft_len > 0 ? request.proposers.sources() : ProposerSet{}),
       draft_len(std::min(request.draft_len, kMaxDraftTokens)),
+      lookup_len(most_looked_up(request)),
       length(request.length),
       deadline(request.deadline),
       turn(turn_of(now, request.priority)),
@@ -27,7 +41,7 @@ Sequence::Sequence(OpenRequest request, SequenceSetup setup, TimePoint now)
                     ? n_prompt
                     : std::clamp<Position>(request.prompt_logprobs_from, 1, n_prompt);
   stats.n_prompt = n_prompt;
-  stats.draft_len = draft_len;
+  stats.draft_len = lookup_len;
   stats.opened = now;
   for (const TokenId token : request.resume) {
     if (finish.reason()) break;  // the engine refuses what follows an end
@@ -37,7 +51,15 @@ Sequence::Sequence(OpenRequest request, SequenceSetup setup, TimePoint now)
 
 std::uint32_t Sequence::proposal_cap() const {
   const std::uint32_t remaining = finish.n_remaining();
-  return remaining <= 1 ? 0 : std::min(draft_len, remaining - 1);
+  return remaining <= 1 ? 0 : std::min(lookup_len, remaining - 1);
+}
+
+void Sequence::limit(std::vector<PathToken>& path) const {
+  if (path.size() <= draft_len) return;
+  const auto end = std::find_if(path.begin() + draft_len, path.end(), [](const PathToken& token) {
+    return token.sources == ProposerSet{ProposerKind::kDraft};
+  });
+  path.erase(end, path.end());
 }
 
 std::optional<FinishReason> Sequence::commit(TokenId token) {

@@ -40,6 +40,8 @@ struct Sequence {
   std::uint32_t n_tokens() const { return committed->size(); }
   // Most proposed tokens that could be of use in the next round: the round always yields one more.
   std::uint32_t proposal_cap() const;
+  // Ends a path where its draft alone would exceed its own length.
+  void limit(std::vector<PathToken>& path) const;
   // One more token of the answer. Returns the verdict of the finish rules.
   std::optional<FinishReason> commit(TokenId token);
   // Log-probabilities of the prompt are owed still.
@@ -49,8 +51,9 @@ struct Sequence {
 
   SeqId id{};
   SamplingParams params;
-  ProposerSet proposers;  // none where draft_len is 0
-  std::uint32_t draft_len = 0;
+  ProposerSet proposers;         // none where draft_len is 0
+  std::uint32_t draft_len = 0;   // most tokens of a round that its draft alone says
+  std::uint32_t lookup_len = 0;  // most of all: at least as many
   LengthMode length = LengthMode::kAdaptive;
   TimePoint deadline{};
   TimePoint turn{};           // order of service, then

@@ -85,7 +85,7 @@ std::uint32_t TargetEngine::most_asked(const Sequence& sequence) const {
 }
 
 std::uint32_t TargetEngine::budget_of(const Sequence& sequence) const {
-  const std::uint32_t cap = most_asked(sequence);
+  const std::uint32_t cap = std::min(most_asked(sequence), sequence.draft_len);
   return sequence.length == LengthMode::kFixed ? cap : std::min(cap, length_.budget(cap));
 }
 

@@ -162,6 +162,7 @@ void TargetEngine::collect(TimePoint now) {
     const bool may_have = sequence->is_decoding && !sequence->proposers.empty();
     const std::uint32_t cap = may_have ? sequence->proposal_cap() : 0;
     if (cap > 0) sequence->path = best_path(*sequence, cap);
+    sequence->limit(sequence->path);
     note_undrafted_path(*sequence, cap);
     sequence->path.resize(sequence->rules.n_allowed(sequence->path));
     sequence->had_path = !sequence->path.empty();

@@ -182,7 +182,7 @@ class TargetEngine {
   std::uint32_t n_drafted_ahead(const Sequence& sequence) const;
   static std::uint32_t n_drafted(std::span<const PathToken> path);  // its first tokens
   std::uint32_t most_asked(const Sequence& sequence) const;
-  std::uint32_t budget_of(const Sequence& sequence) const;
+  std::uint32_t budget_of(const Sequence& sequence) const;  // of a draft
   void add_ask(ProposerKind kind, const Sequence& sequence, std::uint32_t budget);
   bool is_gated(const Sequence& sequence) const;
   void note_undrafted_path(Sequence& sequence, std::uint32_t cap) const;

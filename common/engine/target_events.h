@@ -32,6 +32,8 @@ struct OpenRequest {
   std::vector<TokenId> end_tokens;               // empty: the model's own
   ProposerSet proposers = ProposerKind::kDraft;  // none: plain decoding
   std::uint32_t draft_len = 4;  // most proposed tokens per round; 0 = plain decoding
+  // Likewise, of sources other than a draft where the length is adaptive; counts if it is more.
+  std::uint32_t lookup_len = 0;
   LengthMode length = LengthMode::kAdaptive;
   std::vector<TokenId> prediction;  // for ProposerKind::kPrediction
   TimePoint deadline = TimePoint::max();

@@ -504,7 +504,8 @@ struct ServiceStatus {
     v("dtype", m.dtype, "types of its weights in memory: bfloat16, int8");
     v("proposer", m.proposer,
       "target: the proposers of requests that name none; several joined by +");
-    v("draft_len", m.draft_len, "target: most guessed tokens per round, unless a request says");
+    v("draft_len", m.draft_len,
+      "target: most guessed tokens per round that a draft says, unless a request names a length");
     v("tool_format", m.tool_format,
       "tokenizer: how its model writes calls of tools: none, hermes, llama or mistral");
     v("max_model_len", m.max_model_len, "target: longest prompt and answer in tokens");

@@ -91,7 +91,8 @@ struct Hello {
     v(19, "dtype", m.dtype, "types of its weights in memory, for people: bfloat16, int8", 2);
     v(20, "proposer", m.proposer,
       "target: the proposer of requests that name none; of several the first", 2);
-    v(21, "draft_len", m.draft_len, "target: most guessed tokens per round, unless a request says",
+    v(21, "draft_len", m.draft_len,
+      "target: most guessed tokens per round that a draft says, unless a request names a length",
       2);
     v(22, "tool_format", m.tool_format,
       "tokenizer: how the model writes calls of tools: none, hermes, llama or mistral", 3);

@@ -115,6 +115,7 @@ TargetServiceOptions target_service_options(const Config& config) {
           .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms),
           .proposers = speculation.proposer,
           .draft_len = speculation.draft_len,
+          .lookup_len = speculation.lookup_len,
           .adaptive = speculation.adaptive,
           .allow_prediction = speculation.allow_prediction};
 }

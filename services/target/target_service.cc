@@ -193,6 +193,7 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
       .draft_len = open.draft_len < 0
                        ? options_.draft_len
                        : std::min(static_cast<std::uint32_t>(open.draft_len), kMaxDraftTokens),
+      .lookup_len = open.draft_len < 0 ? options_.lookup_len : 0,
       .length = open.adaptive && options_.adaptive ? LengthMode::kAdaptive : LengthMode::kFixed,
       .prediction = open.prediction,
       .priority = open.priority,

@@ -30,6 +30,7 @@ struct TargetServiceOptions {
   // Of requests that name none.
   ProposerSet proposers{ProposerKind::kDraft, ProposerKind::kNgram, ProposerKind::kMemory};
   std::uint32_t draft_len = 4;
+  std::uint32_t lookup_len = 0;
   bool adaptive = true;
   bool allow_prediction = true;
   Duration keep_finished = std::chrono::seconds(10);  // for a router that missed the end

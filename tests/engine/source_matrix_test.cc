@@ -57,6 +57,7 @@ struct Questions {
       request.params.max_tokens = kAnswer;
       request.params.ignore_eos = true;
       request.draft_len = static_cast<std::uint32_t>(2 + 2 * i);
+      request.lookup_len = 12;
       request.length = i < kRequests / 2 ? LengthMode::kFixed : LengthMode::kAdaptive;
       answers.push_back(plain_decode(model, *backend, request, kLongest).ids);
       request.prediction = answers.back();

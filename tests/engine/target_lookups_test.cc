@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -18,12 +19,13 @@ class PuppetSource final : public Proposer, public DraftWatch {
  public:
   explicit PuppetSource(ProposerKind kind) : kind_(kind) {}
   ProposerKind kind() const override { return kind_; }
-  void open(const Opening& opening) override { text_ = &opening.text; }
+  void open(const Opening& opening) override { texts_[opening.seq] = &opening.text; }
   void ask(std::span<const Ask> asks) override {
     n_asks += asks.size();
     for (const Ask& ask : asks) {
-      Proposal proposal{.base = text_->size(), .prefix = text_->prefix(), .source = kind_};
-      for (Position i = text_->size(); i < script.size() && proposal.tokens.size() < ask.budget;
+      const CommittedTokens& text = *texts_.at(ask.seq);
+      Proposal proposal{.base = text.size(), .prefix = text.prefix(), .source = kind_};
+      for (Position i = text.size(); i < script.size() && proposal.tokens.size() < ask.budget;
            ++i) {
         proposal.tokens.push_back(script[i]);
         proposal.confidences.push_back(250);
@@ -36,7 +38,10 @@ class PuppetSource final : public Proposer, public DraftWatch {
     for (const auto& [seq, proposal] : ready_) into.insert(seq, proposal);
     ready_.clear();
   }
-  void close(SeqId) override { ready_.clear(); }
+  void close(SeqId seq) override {
+    texts_.erase(seq);
+    ready_.clear();
+  }
   DraftOutlook outlook(SeqId, TimePoint) const override {
     return {.readiness = DraftReadiness::kReady, .is_under_way = !ready_.empty()};
   }
@@ -47,7 +52,7 @@ class PuppetSource final : public Proposer, public DraftWatch {
 
  private:
   ProposerKind kind_;
-  const CommittedTokens* text_ = nullptr;
+  std::map<SeqId, const CommittedTokens*> texts_;
   std::vector<std::pair<SeqId, Proposal>> ready_;
 };
 
@@ -71,6 +76,7 @@ class TargetLookupsTest : public ::testing::Test {
     OpenRequest r{.seq = SeqId{++n_opened_}, .prompt = {1, 2, 3}, .tenant_salt = tenant_};
     r.params = {.temperature = 0, .max_tokens = n_tokens_, .ignore_eos = true};
     r.draft_len = 4;
+    r.lookup_len = lookup_len_;
     r.proposers = {ProposerKind::kMemory, ProposerKind::kNgram};
     std::vector<TokenId> text = r.prompt;
     const auto answer = plain_decode(model_, *backend_, r, kMaxLen).ids;
@@ -84,7 +90,9 @@ class TargetLookupsTest : public ::testing::Test {
     ASSERT_TRUE(engine_->open(r, now_).ok());
   }
   void step() {
-    n_passes_ += engine_->step(now_).n_rows > 0;
+    const StepOutput& output = engine_->step(now_);
+    n_passes_ += output.n_rows > 0;
+    most_verified_ = std::max(most_verified_, output.n_verified);
     engine_->record_step_time(kPass);
     now_ += kPass;
   }
@@ -106,6 +114,8 @@ class TargetLookupsTest : public ::testing::Test {
   std::uint64_t n_opened_ = 0;
   std::uint64_t tenant_ = 0;
   std::uint32_t n_tokens_ = 200;
+  std::uint32_t lookup_len_ = 0;
+  std::uint32_t most_verified_ = 0;  // in a pass
   std::size_t ngram_errs_every_ = kMaxLen;
   int n_passes_ = 0;
 };
@@ -113,6 +123,48 @@ class TargetLookupsTest : public ::testing::Test {
 TEST_F(TargetLookupsTest, AsksAfterEachPassWhereGuessesStand) {
   asks_of_one(true, false);
   EXPECT_GT(asks_of_one(true, false), 0.95);
+}
+
+TEST_F(TargetLookupsTest, VerifiesAsManyAsALookupMaySay) {
+  asks_of_one(false, true);
+  EXPECT_EQ(most_verified_, 4u) << "the length of all sources";
+  lookup_len_ = 12;
+  asks_of_one(false, true);
+  EXPECT_EQ(most_verified_, 12u);
+  most_verified_ = 0;
+  asks_of_one(true, false);
+  EXPECT_EQ(most_verified_, 12u) << "of a memory likewise";
+}
+
+// Four sequences want 13 rows each where a pass has 40.
+TEST_F(TargetLookupsTest, LongGuessesKeepToTheRowsOfAPass) {
+  TargetEngineOptions options;
+  options.kv = {.n_blocks = 100, .block_tokens = 8};
+  options.max_batch_rows = 40;
+  options.max_running = 4;
+  options.max_model_len = kMaxLen;
+  engine_ = std::make_unique<TargetEngine>(
+      model_, *backend_, Proposers{.each = {&memory_, &ngram_}, .memory_watch = &memory_}, options);
+  lookup_len_ = 12;
+  for (int i = 0; i < 4; ++i) open(false, true);
+  while (engine_->has_work()) step();
+  EXPECT_GT(most_verified_, 4u * 4u);
+  EXPECT_LE(most_verified_, 36u);
+}
+
+TEST(SequenceLengths, ADraftAloneKeepsToItsOwnLength) {
+  OpenRequest request{.seq = SeqId{1}, .prompt = {1}};
+  request.proposers = {ProposerKind::kDraft, ProposerKind::kNgram};
+  request.draft_len = 2;
+  request.lookup_len = 8;
+  const Sequence sequence(request, {.max_model_len = 100}, TimePoint{});
+  const ProposerSet draft = ProposerKind::kDraft, ngram = ProposerKind::kNgram;
+  const ProposerSet both{ProposerKind::kDraft, ProposerKind::kNgram};
+  std::vector<PathToken> path;
+  for (const ProposerSet sources : {draft, draft, both, ngram, draft, ngram})
+    path.push_back({.sources = sources});
+  sequence.limit(path);
+  EXPECT_EQ(path.size(), 4u);
 }
 
 TEST_F(TargetLookupsTest, AsksSeldomWhereGuessesDoNotStandAndAgainWhereTheyDo) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/log.h"
+#include "common/messages/named_proposers.h"
 #include "kernels/include/backend.h"
 #include "tests/support/scripted_model.h"
 
@@ -100,7 +101,7 @@ class TargetServiceTest : public testing::Test {
                       {.each = {&drafts, &memories}, .watch = &drafts},
                       {.kv = {.n_blocks = 64}, .max_running = 2, .max_waiting = 1}};
   Metrics metrics;
-  TargetService service{{.router = "ipc://router"},
+  TargetService service{{.router = "ipc://router", .lookup_len = 16},
                         {.role = wire::Role::kTarget},
                         engine,
                         {drafts, &memories},
@@ -282,7 +283,7 @@ TEST_F(TargetServiceTest, SaysItsLastPassesInsteadOfMetrics) {
 
 TEST_F(TargetServiceTest, ADoneSaysHowManyGuessesARoundWasAllowed) {
   const std::vector<std::pair<std::int32_t, std::int32_t>> asked_and_allowed{
-      {-1, 4}, {0, 0}, {3, 3}, {1000, kMaxDraftTokens}};
+      {-1, 16}, {0, 0}, {3, 3}, {1000, kMaxDraftTokens}};
   std::uint64_t n = 0;
   for (const auto& [asked, allowed] : asked_and_allowed) {
     wire::Open request = open();
@@ -292,6 +293,38 @@ TEST_F(TargetServiceTest, ADoneSaysHowManyGuessesARoundWasAllowed) {
     const auto done = bus.take<wire::Done>();
     ASSERT_EQ(1u, done.size());
     EXPECT_EQ(allowed, done[0].draft_len) << "asked " << asked;
+  }
+}
+
+// A lookup may say more than a draft, where the length adapts and the request does not say one.
+TEST_F(TargetServiceTest, ALookupIsAllowedMoreGuessesThanADraft) {
+  struct Case {
+    std::vector<ProposerKind> proposers;
+    std::int32_t asked;
+    bool adaptive;
+    std::int32_t allowed;
+  };
+  const std::vector<Case> cases{{{ProposerKind::kNgram}, -1, true, 16},
+                                {{ProposerKind::kDraft, ProposerKind::kMemory}, -1, true, 16},
+                                {{ProposerKind::kDraft}, -1, true, 4},
+                                {{ProposerKind::kNgram}, -1, false, 4},
+                                {{ProposerKind::kNgram}, 6, true, 6},
+                                {{ProposerKind::kNgram}, 0, true, 0}};
+  std::uint64_t n = 0;
+  for (const Case& each : cases) {
+    wire::Open request = open();
+    request.draft_len = each.asked;
+    request.adaptive = each.adaptive;
+    ProposerSet set;
+    for (const ProposerKind kind : each.proposers) set.add(kind);
+    const wire::NamedProposers named = wire::named(set);
+    request.proposer = named.first;
+    request.proposers = named.bits;
+    hear(request, RequestId{1, ++n});
+    turn(20);
+    const auto done = bus.take<wire::Done>();
+    ASSERT_EQ(1u, done.size());
+    EXPECT_EQ(each.allowed, done[0].draft_len) << n;
   }
 }
 

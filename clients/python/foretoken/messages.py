@@ -314,7 +314,7 @@ class ServiceStatus(TypedDict):
     # target: the proposers of requests that name none; several joined by +
     proposer: str
 
-    # target: most guessed tokens per round, unless a request says
+    # target: most guessed tokens per round that a draft says, unless a request names a length
     draft_len: int
 
     # tokenizer: how its model writes calls of tools: none, hermes, llama or mistral
