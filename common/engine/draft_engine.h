@@ -10,7 +10,7 @@
 // sequence that has outgrown the draft's longest context only length and hash are kept.
 //
 // Owns the cache, the step and the leases. draft_follow.cc: what targets say; draft_planning.cc:
-// the rows of a pass; draft_telling.cc: what targets are told.
+// the rows of a pass; draft_answering.cc: what is sent to targets.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What targets are told of their sequences: when a chain is an answer, and what is said beside one.
+// What is sent to targets of their sequences: when a chain is an answer, and what goes beside it.
 #include <algorithm>
 #include <utility>
 
@@ -7,9 +7,8 @@
 
 namespace foretoken {
 
-// A record that came before the chain was complete: the target has taken its step without. It is
-// told how far the chain is nevertheless, or a draft that is slower than its target would seem
-// dead.
+// A record that came before the chain was complete: the target has taken its step without. How far
+// the chain is goes to it nevertheless, or a draft that is slower than its target would seem dead.
 bool DraftEngine::emit_overtaken() {
   for (const auto& [key, sequence] : sequences_) {
     if (!sequence->overtaken) continue;
