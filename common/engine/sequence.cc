@@ -7,8 +7,8 @@
 namespace foretoken {
 namespace {
 
-// A token more costs those nothing that have their text at hand.
-std::uint32_t most_looked_up(const OpenRequest& request) {
+// A token more takes no step of a draft where a source has its text at hand.
+std::uint32_t max_proposals_of(const OpenRequest& request) {
   ProposerSet others = request.proposers.sources();
   others.remove(ProposerKind::kDraft);
   const bool has_own =
@@ -24,7 +24,7 @@ Sequence::Sequence(OpenRequest request, SequenceSetup setup, TimePoint now)
       params(std::move(request.params)),
       proposers(request.draft_len > 0 ? request.proposers.sources() : ProposerSet{}),
       draft_len(std::min(request.draft_len, kMaxDraftTokens)),
-      lookup_len(most_looked_up(request)),
+      max_proposals(max_proposals_of(request)),
       length(request.length),
       deadline(request.deadline),
       turn(turn_of(now, request.priority)),
@@ -41,7 +41,7 @@ Sequence::Sequence(OpenRequest request, SequenceSetup setup, TimePoint now)
                     ? n_prompt
                     : std::clamp<Position>(request.prompt_logprobs_from, 1, n_prompt);
   stats.n_prompt = n_prompt;
-  stats.draft_len = lookup_len;
+  stats.draft_len = max_proposals;
   stats.opened = now;
   for (const TokenId token : request.resume) {
     if (finish.reason()) break;  // the engine refuses what follows an end
@@ -51,7 +51,7 @@ Sequence::Sequence(OpenRequest request, SequenceSetup setup, TimePoint now)
 
 std::uint32_t Sequence::proposal_cap() const {
   const std::uint32_t remaining = finish.n_remaining();
-  return remaining <= 1 ? 0 : std::min(lookup_len, remaining - 1);
+  return remaining <= 1 ? 0 : std::min(max_proposals, remaining - 1);
 }
 
 void Sequence::limit(std::vector<PathToken>& path) const {

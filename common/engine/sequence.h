@@ -51,9 +51,9 @@ struct Sequence {
 
   SeqId id{};
   SamplingParams params;
-  ProposerSet proposers;         // none where draft_len is 0
-  std::uint32_t draft_len = 0;   // most tokens of a round that its draft alone says
-  std::uint32_t lookup_len = 0;  // most of all: at least as many
+  ProposerSet proposers;            // none where draft_len is 0
+  std::uint32_t draft_len = 0;      // most tokens of a round that a draft alone proposes
+  std::uint32_t max_proposals = 0;  // of all sources: at least as many
   LengthMode length = LengthMode::kAdaptive;
   TimePoint deadline{};
   TimePoint turn{};           // order of service, then

@@ -1,6 +1,7 @@
 #include "common/model/input_squares.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <string_view>
 
@@ -43,8 +44,13 @@ class SquareSums final : public LinearInputObserver {
   InputSquares means(std::size_t n_rows) const {
     InputSquares means;
     for (const auto& [name, sums] : sums_)
-      for (const double sum : sums)
-        means[name].push_back(static_cast<float>(sum / static_cast<double>(n_rows)));
+      for (const double sum : sums) {
+        const auto mean = static_cast<float>(sum / static_cast<double>(n_rows));
+        if (!std::isfinite(mean))
+          throw FatalError(ErrorCode::kMalformed,
+                           name + ": what it multiplies has no finite mean square");
+        means[name].push_back(mean);
+      }
     return means;
   }
 

@@ -195,7 +195,7 @@ QuantizeResult Writer::write() {
   for (const std::string& name : checkpoint_.names())
     by_file[checkpoint_.at(name).file->path().filename().string()].push_back(name);
   for (const auto& [file, tensors] : by_file) write_file(file, tensors);
-  // A single file of another name is found by the index only.
+  // Other loaders find a single file of another name by the index only.
   if (by_file.size() != 1 || !by_file.contains("model.safetensors"))
     write_safetensors_index(folder_, weight_map_, result_.bytes_after);
   checkpoint_.check_unchanged();

@@ -185,11 +185,14 @@ namespace {
 // files none is chosen.
 std::optional<std::filesystem::path> only_safetensors_file(const std::filesystem::path& folder) {
   std::optional<std::filesystem::path> only;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    if (entry.path().extension() != ".safetensors") continue;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::filesystem::path& path = entry->path();
+    const bool is_hidden = path.filename().string().starts_with('.');
+    if (path.extension() != ".safetensors" || is_hidden) continue;
     if (only) return std::nullopt;
-    only = entry.path();
+    only = path;
   }
   return only;
 }

@@ -109,7 +109,10 @@ DraftingGate::Asking DraftingGate::asking() const {
 }
 
 void DraftingGate::observe(const PassYield& pass, const StepCost& cost) {
-  if (pass.n_decoding == 0 || pass.interval <= Duration::zero() || cost.seconds(1) <= 0) return;
+  // Of these nothing follows.
+  if (pass.n_decoding == 0 || pass.n_committed <= 0 || pass.n_without <= 0 ||
+      pass.interval <= Duration::zero() || cost.seconds(1) <= 0)
+    return;
   in_phase_ += pass.interval;
   if (pass.is_opening) return;
   ++n_passes_;

@@ -117,12 +117,12 @@ class WaitSearch {
   // How many of its tokens a step would verify if each sequence had as many.
   std::uint32_t n_of_use(const Expected& each) const {
     ChainWorth chain;
-    double most = -terms_.tokens_per_second * cost_.seconds(terms_.n_running) / terms_.n_running;
+    double most = -share_ * cost_.seconds(terms_.n_running);
     std::uint32_t best = 0;
     for (std::uint32_t n = 1; n <= each.n_in_all; ++n) {
       chain = outcomes_.extended(chain, n - 1, each.odds);
-      const double price = terms_.tokens_per_second * cost_.seconds(terms_.n_running * (n + 1));
-      const double value = each.value * chain.tokens - price / terms_.n_running;
+      const double price = share_ * cost_.seconds(terms_.n_running * (n + 1));
+      const double value = each.value * chain.tokens - price;
       if (value <= most) continue;
       most = value;
       best = n;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostTextBytes = 1u << 20;
 constexpr std::size_t kMostSampleTokens = 2048;
-constexpr std::size_t kMostCalibrationTokens = 8192;
+constexpr std::size_t kLeastCalibrationTokens = 512, kMostCalibrationTokens = 8192;
 
 // Plain prose, numbers and code: enough positions for a rate, short enough for any model.
 constexpr const char* kText =
@@ -81,7 +81,13 @@ std::vector<TokenId> sample_tokens(const std::string& folder, const std::string&
 }
 
 std::vector<TokenId> calibration_tokens(const std::string& folder, const std::string& file) {
-  return tokens_of(folder, text_of_file("--calibrate", file), kMostCalibrationTokens);
+  auto tokens = tokens_of(folder, text_of_file("--calibrate", file), kMostCalibrationTokens);
+  if (tokens.size() < kLeastCalibrationTokens)
+    throw FatalError(ErrorCode::kConfig, "--calibrate: " + file + " has " +
+                                             std::to_string(tokens.size()) + " tokens; at least " +
+                                             std::to_string(kLeastCalibrationTokens) +
+                                             " say what the model will read");
+  return tokens;
 }
 
 LogitComparison compare_logits_of(const std::string& source,

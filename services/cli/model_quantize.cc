@@ -37,6 +37,14 @@ void refuse_output(const std::string& source, const std::string& out) {
              to = std::filesystem::weakly_canonical(out, error);
   const auto [end, ignored] = std::mismatch(from.begin(), from.end(), to.begin(), to.end());
   if (end == from.end()) refuse(out + " lies inside the folder it is made from, " + source);
+  // Found out now, not after the minutes that a calibration takes.
+  const std::filesystem::path unfinished = out + ".partial";
+  if (std::filesystem::exists(unfinished, error))
+    refuse(unfinished.string() +
+           " exists: another run is writing it, or one was cut off; then remove it");
+  std::filesystem::create_directories(unfinished, error);
+  if (error) refuse(unfinished.string() + ": cannot write: " + error.message());
+  std::filesystem::remove(unfinished, error);
 }
 
 QuantizeOptions quantize_options(const ModelOptions& m) {
@@ -83,6 +91,8 @@ int run_model_quantize(const CliOptions& options) {
   InputSquares squares;
   std::vector<TokenId> calibration;
   if (!m.calibrate.empty()) {
+    if (info.config.quantized.any())
+      throw FatalError(ErrorCode::kConfig, "--calibrate: " + source + " is quantised already");
     calibration = calibration_tokens(source, m.calibrate);
     squares = mean_squared_inputs(source, *make_backend({}), calibration);
     quantize.importance = &squares;

@@ -211,7 +211,10 @@ class Verbs(unittest.TestCase):
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertGreater(json.loads(done.stdout)["calibration_tokens"], 512)
         self.assertEqual(0, run("model", "check", str(self.folder / "calibrated")).returncode)
-        for flags, code, sentence in ((["--to", "int4", "--group", "48"], 2, "128"), (["--to", "int8", "--calibrate", str(text)], 2, "--calibrate is of int4"),
+        short = self.folder / "short.txt"
+        short.write_text("hello")
+        for flags, code, sentence in ((["--to", "int4", "--group", "48"], 2, "128"), (["--to", "int4", "--calibrate", str(short)], 2, "at least 512"),
+                                      (["--to", "int4", "--calibrate", ""], 2, "empty name"), (["--to", "int8", "--calibrate", str(text)], 2, "--calibrate is of int4"),
                                       (["--to", "int4", "--calibrate", str(self.folder / "none")], 2, "--calibrate: "), (["--to", "int8", "--group", "64"], 2, "--group is of int4"),
                                       (["--to", "int8", "--down-proj"], 2, "--down-proj is of int4")):
             done = run("model", "quantize", str(model), str(self.folder / "x"), *flags)

@@ -247,7 +247,7 @@ TEST(DraftingGate, TextThatOthersCopyDoesNotDecide) {
 }
 
 // Of what the others say drafts are the source: silence has less than they seem to bring.
-TEST(DraftingGate, AsksWhereOtherSourcesLiveOnDrafts) {
+TEST(DraftingGate, AsksWhereOtherSourcesDependOnDrafts) {
   StepCost cost;
   for (int i = 0; i < 8; ++i) cost.observe(1, milliseconds(2));
   DraftingGate gate;
