@@ -77,7 +77,8 @@ struct Sequence {
   bool is_running = false;
   bool is_decoding = false;     // running, and all tokens but the last are in the cache
   std::vector<PathToken> path;  // proposals for the coming step, at most as many as are verified
-  // What the sources beside its draft say for that step; nothing where `path` needs no draft.
+  // What the other sources propose for that step; unset where no token of `path` is the draft's
+  // alone.
   std::optional<std::vector<PathToken>> undrafted_path;
   bool had_path = false;         // there were some before rows, blocks and the controller cut them
   bool lacked_room = false;      // rows or blocks cut them to nothing

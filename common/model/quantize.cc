@@ -128,6 +128,8 @@ class Writer {
   Writer(const fs::path& source, const fs::path& folder, const QuantizeOptions& options);
 
   const ModelConfig& config() const { return config_; }
+  // Scales are chosen for these inputs, of each linear of four bits.
+  void weigh_by(InputSquares inputs) { inputs_ = std::move(inputs); }
   QuantizeResult write();
 
  private:
@@ -149,6 +151,7 @@ class Writer {
 
   const fs::path folder_;
   const QuantizeOptions& options_;
+  InputSquares inputs_;  // empty: every column counts alike
   ModelConfig config_;
   Checkpoint checkpoint_;
   std::map<std::string, std::vector<std::int64_t>, std::less<>> linears_;
@@ -203,8 +206,8 @@ QuantizeResult Writer::write() {
 }
 
 std::span<const float> Writer::importance_of(const std::string& linear) const {
-  if (options_.importance == nullptr) return {};
-  return options_.importance->at(linear);
+  if (inputs_.empty()) return {};
+  return inputs_.at(linear);
 }
 
 void Writer::quantise(const std::string& name) {
@@ -301,6 +304,7 @@ QuantizeResult quantize_model(const fs::path& source,
   Unfinished folder(wanted);
   Writer writer(source, folder.path(), options);
   folder.create();
+  if (options.measure_inputs) writer.weigh_by(options.measure_inputs());
   copy_the_rest(source, folder.path());
   const QuantizeResult result = writer.write();
   write_config(source, folder.path(), writer.config(), options);

@@ -14,8 +14,10 @@ namespace foretoken {
 struct QuantizeOptions {
   DType to = DType::kI8;   // kI8, kF8E4M3, or kI4: linears as is_held_in_int4() says, others kI8
   std::int64_t group = 0;  // of kI4: 32, 64 or 128; 0: int4_group()
-  bool with_down_projections = false;        // of kI4: in four bits, too
-  const InputSquares* importance = nullptr;  // of kI4: borrowed; scales are chosen for it
+  bool with_down_projections = false;  // of kI4: in four bits, too
+  // Of kI4: scales are chosen for what it gives. Called once all that can be refused was, as it may
+  // take minutes.
+  std::function<InputSquares()> measure_inputs = {};
   bool with_lm_head = false;  // an untied head too, never in four bits; others' loaders expect it
                               // in 16 bits
   std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)> on_progress = {};

@@ -218,10 +218,11 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
   const bool has_pickle = std::filesystem::exists(folder / "pytorch_model.bin", ignored) ||
                           std::filesystem::exists(folder / "pytorch_model.bin.index.json", ignored);
   fail(ErrorCode::kIo, folder,
-       has_pickle ? "has pytorch_model.bin but no model.safetensors; pickled weights are not read, "
-                    "convert them"
-                  : "has neither model.safetensors nor model.safetensors.index.json, nor one "
-                    "safetensors file of another name");
+       has_pickle
+           ? "has pytorch_model.bin but no model.safetensors; pickled weights are not read, "
+             "convert them"
+           : "has neither model.safetensors nor model.safetensors.index.json, nor exactly one "
+             "safetensors file of another name");
 }
 
 void Checkpoint::open_single(const std::filesystem::path& path) {

@@ -79,10 +79,10 @@ DraftingGate::Estimate DraftingGate::time_of(const Passes& passes, const StepCos
   return {sum / n, std::sqrt(squares) / n};
 }
 
-DraftingGate::Estimate DraftingGate::log_gain(const StepCost& cost) const {
-  const Tokens asked = tokens_of(asked_);
+DraftingGate::Estimate DraftingGate::log_gain(const Passes& asks, const StepCost& cost) const {
+  const Tokens asked = tokens_of(asks);
   const Tokens silent = tokens_of(silent_);
-  const Estimate asked_time = time_of(asked_, cost);
+  const Estimate asked_time = time_of(asks, cost);
   const Estimate silent_time = time_of(silent_, cost);
   // Other sources may depend on what drafts bring: then silent passes have clearly less than what
   // these seem to bring without them.
@@ -120,7 +120,7 @@ void DraftingGate::observe(const PassYield& pass, const StepCost& cost) {
     case Phase::kSteady:
       steady().add(pass);
       if (n_passes_ < (gain_ == 0 ? kWindow / 2 : kWindow)) return;  // soon for the first time
-      if (is_pause_over() || is_doubtful(cost)) begin_trial();
+      if (is_pause_over() || begins_to_doubt(cost)) begin_trial();
       return;
     case Phase::kSettling:
       tried().add(pass);
@@ -143,24 +143,25 @@ bool DraftingGate::is_pause_over() const {
   return in_phase_ >= least_pause_ && (in_phase_ >= pause_ || n_passes_ >= kLongestPause);
 }
 
-// By the times of the last trial. The newest passes alone may be of another text.
-bool DraftingGate::is_doubtful(const StepCost& cost) {
+// By the times of the last trial. Where the newest passes alone say so the text has turned, and
+// what came before is forgotten.
+bool DraftingGate::begins_to_doubt(const StepCost& cost) {
   if (!steady_asks_ || gain_ == 0 || n_passes_ % kLeastPasses != 0) return false;
-  const auto is_lost = [&](double errors) {
-    const Estimate gain = log_gain(cost);
+  const auto loses = [&](const Passes& asks, double errors) {
+    const Estimate gain = log_gain(asks, cost);
     return gain.value + errors * gain.error < 0;
   };
-  if (is_lost(kSureErrors)) return true;
-  const Passes all = asked_;
-  asked_.keep_newest(kWindow);
-  if (is_lost(kNewestErrors)) return true;
-  asked_ = all;
-  return false;
+  if (loses(asked_, kSureErrors)) return true;
+  Passes newest = asked_;
+  newest.keep_newest(kWindow);
+  if (!loses(newest, kNewestErrors)) return false;
+  asked_ = newest;
+  return true;
 }
 
 bool DraftingGate::is_decided(const StepCost& cost) const {
   if (n_passes_ < kLeastPasses) return false;
-  const Estimate gain = log_gain(cost);
+  const Estimate gain = log_gain(asked_, cost);
   // A trial may end where nothing speaks for the other way, too.
   const double better = steady_asks_ ? -gain.value : gain.value;
   const double by = better - kBetter;
@@ -195,33 +196,32 @@ void DraftingGate::begin_trying() {
 void DraftingGate::end_probe(const StepCost& cost) {
   const double asked = time_of(asked_, cost).value;
   const double silent = time_of(silent_, cost).value;
-  pause_for(std::max(0.0, 1 - silent / asked) * in_seconds(in_phase_), cost);
-  pause_ = {};
+  begin_pause({}, 1 - silent / asked, cost);
 }
 
 void DraftingGate::end_trial(const StepCost& cost) {
-  const Estimate gain = log_gain(cost);
+  const Estimate gain = log_gain(asked_, cost);
   const double better = steady_asks_ ? -gain.value : gain.value;
   gain_ = std::exp(gain.value);
   if (better > std::max(kBetter, (steady_asks_ ? kSureErrors : 0) * gain.error)) {
-    // The way back is tried soon: one comparison may err.
     steady_asks_ = !steady_asks_;
     n_kept_ = 0;
-    pause_for(0, cost);
-    pause_ = {};
-  } else {
-    pause_ = in_phase_ * (1u << std::min(n_kept_, kMostDoublings));
-    ++n_kept_;
-    pause_for(std::max(0.0, 1 - std::exp(better)) * in_seconds(in_phase_), cost);
+    return begin_pause({}, 0, cost);  // the way back is tried soon: one comparison may err
   }
+  const Duration pause = in_phase_ * (1u << std::min(n_kept_, kMostDoublings));
+  ++n_kept_;
+  begin_pause(pause, 1 - std::exp(better), cost);
 }
 
-// A process that was stopped within the trial, or a prompt that a draft read for long elsewhere,
-// looks like a loss of all that time: it must not silence drafts for long.
-void DraftingGate::pause_for(double lost, const StepCost& cost) {
+// `lost_share` of the trial's time was lost. A process that was stopped within the trial, or a
+// prompt that a draft read for long elsewhere, looks like a loss of all that time: it must not
+// silence drafts for long.
+void DraftingGate::begin_pause(Duration pause, double lost_share, const StepCost& cost) {
+  const double lost = std::max(0.0, lost_share) * in_seconds(in_phase_);
   const double longest = std::max(kLongestLossPause, kLongestPause * cost.seconds(1));
   const std::chrono::duration<double> least(std::min(lost / kTrialShare, longest));
   least_pause_ = std::chrono::duration_cast<Duration>(least);
+  pause_ = pause;
   phase_ = Phase::kSteady;
   n_passes_ = 0;
   in_phase_ = {};

@@ -85,17 +85,18 @@ class DraftingGate {
   };
   static Tokens tokens_of(const Passes& passes);
   static Estimate time_of(const Passes& passes, const StepCost& cost);
-  Estimate log_gain(const StepCost& cost) const;
+  // Of asking, beside the silent passes that were last.
+  Estimate log_gain(const Passes& asks, const StepCost& cost) const;
 
   void begin_trial();
   void begin_trying();
   bool is_probe_over(const PassYield& pass);
   void end_probe(const StepCost& cost);
   void end_trial(const StepCost& cost);
-  void pause_for(double lost, const StepCost& cost);
+  void begin_pause(Duration pause, double lost_share, const StepCost& cost);
   bool is_decided(const StepCost& cost) const;
   bool is_pause_over() const;
-  bool is_doubtful(const StepCost& cost);
+  bool begins_to_doubt(const StepCost& cost);
   Passes& steady() { return steady_asks_ ? asked_ : silent_; }
   Passes& tried() { return steady_asks_ ? silent_ : asked_; }
 

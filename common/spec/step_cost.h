@@ -17,7 +17,8 @@ namespace foretoken {
 
 class StepCost {
  public:
-  // What is learnt of one kind of step changes one not taken for long by its power `follow`.
+  // A change of one kind of step by a factor changes another by its power `follow`, and by less if
+  // that one was seen lately.
   explicit StepCost(double follow = 1) : follow_(follow) {}
 
   void observe(std::uint32_t n_rows, Duration took);

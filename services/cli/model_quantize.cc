@@ -37,14 +37,6 @@ void refuse_output(const std::string& source, const std::string& out) {
              to = std::filesystem::weakly_canonical(out, error);
   const auto [end, ignored] = std::mismatch(from.begin(), from.end(), to.begin(), to.end());
   if (end == from.end()) refuse(out + " lies inside the folder it is made from, " + source);
-  // Found out now, not after the minutes that a calibration takes.
-  const std::filesystem::path unfinished = out + ".partial";
-  if (std::filesystem::exists(unfinished, error))
-    refuse(unfinished.string() +
-           " exists: another run is writing it, or one was cut off; then remove it");
-  std::filesystem::create_directories(unfinished, error);
-  if (error) refuse(unfinished.string() + ": cannot write: " + error.message());
-  std::filesystem::remove(unfinished, error);
 }
 
 QuantizeOptions quantize_options(const ModelOptions& m) {
@@ -88,14 +80,12 @@ int run_model_quantize(const CliOptions& options) {
   const MemoryEstimate before = estimate_memory(info, {});
   std::vector<TokenId> sample;  // first: an hour of writing is no time to hear of a mistyped name
   if (m.compare && !info.config.quantized.any()) sample = sample_tokens(source, m.text);
-  InputSquares squares;
   std::vector<TokenId> calibration;
   if (!m.calibrate.empty()) {
-    if (info.config.quantized.any())
-      throw FatalError(ErrorCode::kConfig, "--calibrate: " + source + " is quantised already");
     calibration = calibration_tokens(source, m.calibrate);
-    squares = mean_squared_inputs(source, *make_backend({}), calibration);
-    quantize.importance = &squares;
+    quantize.measure_inputs = [&] {
+      return mean_squared_inputs(source, *make_backend({}), calibration);
+    };
   }
   const bool shows = stderr_is_terminal() && !options.output.quiet;
   if (shows)

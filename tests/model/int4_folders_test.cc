@@ -334,7 +334,7 @@ TEST_F(Int4Folders, AFolderOfAutoGptqLoadsAsItIsWritten) {
              "model_name_or_path": null, "model_file_base_name": null})";
   EXPECT_EQ(largest_difference(with, apart), 0);
   fs::copy_file(with / "model.safetensors", apart / "second.safetensors");
-  EXPECT_THAT(load(apart), HasSubstr("nor one safetensors file of another name"));
+  EXPECT_THAT(load(apart), HasSubstr("nor exactly one safetensors file of another name"));
 }
 
 TEST_F(Int4Folders, SettingsWithoutAProductAreRefusedByName) {
