@@ -54,12 +54,13 @@ std::uint32_t Sequence::proposal_cap() const {
   return remaining <= 1 ? 0 : std::min(max_proposals, remaining - 1);
 }
 
-void Sequence::limit(std::vector<PathToken>& path) const {
-  if (path.size() <= draft_len) return;
-  const auto end = std::find_if(path.begin() + draft_len, path.end(), [](const PathToken& token) {
+void Sequence::limit(std::vector<PathToken>& proposals) const {
+  if (proposals.size() <= draft_len) return;
+  const auto is_the_drafts_alone = [](const PathToken& token) {
     return token.sources == ProposerSet{ProposerKind::kDraft};
-  });
-  path.erase(end, path.end());
+  };
+  const auto from = proposals.begin() + draft_len;
+  proposals.erase(std::find_if(from, proposals.end(), is_the_drafts_alone), proposals.end());
 }
 
 std::optional<FinishReason> Sequence::commit(TokenId token) {

@@ -41,7 +41,7 @@ struct Sequence {
   // Most proposed tokens that could be of use in the next round: the round always yields one more.
   std::uint32_t proposal_cap() const;
   // Ends a path where its draft alone would exceed its own length.
-  void limit(std::vector<PathToken>& path) const;
+  void limit(std::vector<PathToken>& proposals) const;
   // One more token of the answer. Returns the verdict of the finish rules.
   std::optional<FinishReason> commit(TokenId token);
   // Log-probabilities of the prompt are owed still.
