@@ -23,7 +23,8 @@ FT_INLINE Simd::V load_kv(const std::byte* p, std::int64_t n, float scale) {
   }
 }
 
-// Where the keys of a span are; a value is item.values_offset behind its key.
+// Where the keys of a span are; a value is item.values_offset behind its key. Those from n_valid on
+// are where the first is: they may be prefetched, not read.
 struct SpanKeys {
   const std::byte* key[kMostSpan];
   std::int32_t n_valid = 0;
@@ -37,15 +38,20 @@ FT_INLINE SpanKeys keys_of_span(const AttentionItem& item,
   SpanKeys span;
   span.n_valid = end - begin < most ? end - begin : most;
   std::int32_t block = begin / item.block_tokens, in_block = begin % item.block_tokens;
-  for (std::int32_t t = 0; t < span.n_valid; ++t) {
-    span.key[t] = item.keys + item.block_table[block] * item.block_stride + in_block * head_bytes;
-    if (++in_block == item.block_tokens) in_block = 0, ++block;
+  for (std::int32_t t = 0; t < span.n_valid; ++block, in_block = 0) {
+    const std::byte* key =
+        item.keys + item.block_table[block] * item.block_stride + in_block * head_bytes;
+    for (; in_block < item.block_tokens && t < span.n_valid; ++in_block, ++t, key += head_bytes)
+      span.key[t] = key;
   }
+  for (std::int32_t t = span.n_valid < 0 ? 0 : span.n_valid; t < most; ++t)
+    span.key[t] = t > 0 ? span.key[0] : item.keys;
   return span;
 }
 
+// Into the second cache: the first can wait for too few lines at a time to keep up with memory.
 FT_INLINE void prefetch_line(const SpanKeys& span, std::int32_t t, std::int64_t at) {
-  if (t < span.n_valid) Simd::prefetch_near(span.key[t] + at);
+  Simd::prefetch_far(span.key[t] + at);
 }
 
 // Keys as [head_dim][kSpan] in f32. Positions from n_valid on are zero. Prefetches the keys of the
@@ -218,7 +224,7 @@ FT_INLINE void add_values(const float* const* weights,
 }
 
 // Calls add.operator()<n>(i) for queries i .. i + n of a tile that see equally many positions: n is
-// 4, 2 or 1, and at most kMost.
+// 4 to 1, and at most kMost.
 template <int kMost, class Add>
 FT_INLINE void each_alike(const std::int32_t* valid, int n_queries, const Add& add) {
   for (int i = 0; i < n_queries;) {
@@ -227,6 +233,9 @@ FT_INLINE void each_alike(const std::int32_t* valid, int n_queries, const Add& a
     if (kMost >= 4 && n_alike >= 4) {
       add.template operator()<4>(i);
       i += 4;
+    } else if (kMost >= 3 && n_alike >= 3) {
+      add.template operator()<3>(i);
+      i += 3;
     } else if (kMost >= 2 && n_alike >= 2) {
       add.template operator()<2>(i);
       i += 2;

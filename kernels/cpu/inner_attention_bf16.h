@@ -21,6 +21,9 @@ struct PairDot {
   FT_INLINE Simd::V mac(Simd::V sum, Simd::V a, Simd::V b) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
   }
+  FT_INLINE Simd::V whole_row(const std::byte* p) {
+    return _mm512_castsi512_ps(_mm512_loadu_si512(p));
+  }
   // Up to 32 values, then zeros.
   FT_INLINE Simd::V row(const std::byte* p, std::int64_t n) {
     const auto mask = n >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint32_t{1} << n) - 1);
@@ -59,7 +62,20 @@ struct PairDot {
 
 constexpr std::int64_t pairs_of(std::int64_t n) { return (n + 1) / 2; }
 
+// Values of position t of a span from dimension d on, keys or what lies `at` behind them. kWhole:
+// all positions of the span and 32 dimensions are there, as nearly always.
+template <bool kWhole>
+FT_INLINE Simd::V span_row(const AttentionItem& item,
+                           const SpanKeys& span,
+                           std::int32_t t,
+                           std::int64_t d,
+                           std::int64_t at) {
+  if constexpr (kWhole) return PairDot::whole_row(span.key[t] + at);
+  return t < span.n_valid ? PairDot::row(span.key[t] + at, item.head_dim - d) : Simd::zero();
+}
+
 // Keys as [pairs of head_dim][kWideSpan]. Prefetches the keys of the next span.
+template <bool kWhole>
 FT_INLINE void load_pair_keys(const AttentionItem& item,
                               const SpanKeys& span,
                               const SpanKeys& next,
@@ -69,9 +85,7 @@ FT_INLINE void load_pair_keys(const AttentionItem& item,
       Simd::V pairs[16];
 #pragma GCC unroll 16
       for (std::int32_t t = 0; t < 16; ++t) {
-        pairs[t] = begin + t < span.n_valid
-                       ? PairDot::row(span.key[begin + t] + 2 * d, item.head_dim - d)
-                       : Simd::zero();
+        pairs[t] = span_row<kWhole>(item, span, begin + t, d, 2 * d);
         prefetch_line(next, begin + t, 2 * d);
       }
       Simd::transpose(pairs);
@@ -160,6 +174,7 @@ FT_INLINE void pair_weights(const float* scores,
 
 // Pairs of positions of a span's values. Lanes are sixteen dimensions from d on, two registers at a
 // time.
+template <bool kWhole>
 struct CachedPairs {
   const AttentionItem& item;
   const SpanKeys& span;
@@ -171,8 +186,7 @@ struct CachedPairs {
       const auto t = static_cast<std::int32_t>(2 * pair + i);
       const std::int64_t at = self.item.values_offset + 2 * d;
       prefetch_line(self.next, t, at);
-      rows[i] = t < self.span.n_valid ? PairDot::row(self.span.key[t] + at, self.item.head_dim - d)
-                                      : Simd::zero();
+      rows[i] = span_row<kWhole>(self.item, self.span, t, d, at);
     }
     first = PairDot::pair_first(rows[0], rows[1]);
     last = PairDot::pair_last(rows[0], rows[1]);
@@ -190,11 +204,14 @@ struct KeptPairs {
   }
 };
 
-FT_INLINE void keep_pairs(const CachedPairs& from, std::int64_t padded, std::uint32_t* values) {
+template <bool kWhole>
+FT_INLINE void keep_pairs(const CachedPairs<kWhole>& from,
+                          std::int64_t padded,
+                          std::uint32_t* values) {
   for (std::int64_t pair = 0; pair < pairs_of(from.span.n_valid); ++pair)
     for (std::int64_t d = 0; d < padded; d += 32) {
       Simd::V first, last;
-      CachedPairs::load(from, pair, d, first, last);
+      CachedPairs<kWhole>::load(from, pair, d, first, last);
       PairDot::store(values + pair * padded + d, first);
       PairDot::store(values + pair * padded + d + 16, last);
     }
@@ -279,20 +296,78 @@ FT_INLINE void score_tile(WideTile& tile,
     i += kQueries;
   };
   while (tile.n - i >= 4) score.template operator()<4>();
-  while (tile.n - i >= 2) score.template operator()<2>();
-  if (i < tile.n) score.template operator()<1>();
+  if (tile.n - i == 3) score.template operator()<3>();
+  if (tile.n - i == 2) score.template operator()<2>();
+  if (tile.n - i == 1) score.template operator()<1>();
+}
+
+// The scratch of an item, by queries i = row * group + head.
+struct PairSpace {
+  std::int64_t padded;    // dimensions, in whole registers of pairs
+  std::int64_t n_pairs;   // of dimensions
+  bool keeps;             // values as pairs, for all that read them
+  std::uint32_t* keys;    // [padded / 2, kWideSpan]
+  std::uint32_t* values;  // [kWideSpan / 2, padded]
+  std::uint32_t* q;       // [n_queries, 2, padded / 2]
+  float* acc;             // [n_queries, padded]
+  float* max;             // [n_queries]
+  float* sums;            // [n_queries, 16]
+  WideTile tile;
+};
+
+template <bool kWhole>
+FT_INLINE void flush_tile(const AttentionItem& item,
+                          const CachedPairs<kWhole>& cached,
+                          PairSpace& space) {
+  WideTile& tile = space.tile;
+  score_tile(tile, space.keys, space.n_pairs, space.padded, item.scale);
+  for (int i = 0; i < tile.n; ++i)
+    pair_weights(tile.scores + i * kWideSpan, tile.valid[i], space.padded, tile.max[i],
+                 tile.sums[i], tile.acc[i], tile.pairs + i * kWideSpan / 2);
+  if (space.keeps)
+    add_pairs_of_tile(tile.weights, tile.valid, tile.n, KeptPairs{space.values, space.padded},
+                      space.padded, tile.acc);
+  else
+    add_pairs_of_tile(tile.weights, tile.valid, tile.n, cached, space.padded, tile.acc);
+  tile.n = 0;
+}
+
+// All queries take the span that begins at position `begin`.
+template <bool kWhole>
+void take_span(const AttentionItem& item,
+               const CachedPairs<kWhole>& cached,
+               std::int32_t begin,
+               PairSpace& space) {
+  load_pair_keys<kWhole>(item, cached.span, cached.next, space.keys);
+  if (space.keeps) keep_pairs(cached, space.padded, space.values);
+  WideTile& tile = space.tile;
+  for (std::int32_t r = 0; r < item.n_rows; ++r) {
+    const std::int32_t n_valid = item.positions[r] + 1 - begin;
+    if (n_valid <= 0) continue;
+    for (std::int32_t h = 0; h < item.group; ++h) {
+      const std::int64_t i = r * item.group + h;
+      tile.q[tile.n] = space.q + i * space.padded;
+      tile.max[tile.n] = space.max + i;
+      tile.sums[tile.n] = space.sums + 16 * i;
+      tile.acc[tile.n] = space.acc + i * space.padded;
+      tile.valid[tile.n] = n_valid < kWideSpan ? n_valid : kWideSpan;
+      if (++tile.n == kWideTile) flush_tile(item, cached, space);
+    }
+  }
+  flush_tile(item, cached, space);
 }
 
 void attention_by_pairs(const AttentionItem& item) {
   const std::int64_t padded = (item.head_dim + 31) / 32 * 32;
-  const std::int64_t n_pairs = pairs_of(item.head_dim);
   const std::int32_t n_queries = item.n_rows * item.group;
-  auto* keys = reinterpret_cast<std::uint32_t*>(item.scratch);   // [padded / 2, kWideSpan]
-  std::uint32_t* values = keys + padded / 2 * kWideSpan;         // [kWideSpan / 2, padded]
-  std::uint32_t* q = values + padded / 2 * kWideSpan;            // [n_queries, 2, padded / 2]
-  auto* acc = reinterpret_cast<float*>(q + n_queries * padded);  // [n_queries, padded]
-  float* max = acc + n_queries * padded;                         // [n_queries]
-  float* sums = max + n_queries;                                 // [n_queries, 16]
+  PairSpace space{.padded = padded, .n_pairs = pairs_of(item.head_dim), .keeps = n_queries > 4};
+  space.keys = reinterpret_cast<std::uint32_t*>(item.scratch);
+  space.values = space.keys + padded / 2 * kWideSpan;
+  space.q = space.values + padded / 2 * kWideSpan;
+  space.acc = reinterpret_cast<float*>(space.q + n_queries * padded);
+  space.max = space.acc + n_queries * padded;
+  space.sums = space.max + n_queries;
+  for (int i = 0; i < kWideTile; ++i) space.tile.weights[i] = space.tile.pairs + i * kWideSpan / 2;
   std::int32_t last = 0;
   for (std::int32_t r = 0; r < item.n_rows; ++r) {
     last = item.positions[r] > last ? item.positions[r] : last;
@@ -300,57 +375,30 @@ void attention_by_pairs(const AttentionItem& item) {
       const std::int64_t i = r * item.group + h;
       const float* from = item.q + r * item.q_stride + h * item.head_dim;
       for (std::int64_t d = 0; d < padded; d += 32)
-        split_query(from + d, item.head_dim - d, q + i * padded + d / 2,
-                    q + i * padded + (padded + d) / 2);
-      for (std::int64_t d = 0; d < padded; ++d) acc[i * padded + d] = 0;
-      max[i] = -__builtin_inff();
-      Simd::store(sums + 16 * i, Simd::zero());
+        split_query(from + d, item.head_dim - d, space.q + i * padded + d / 2,
+                    space.q + i * padded + (padded + d) / 2);
+      for (std::int64_t d = 0; d < padded; ++d) space.acc[i * padded + d] = 0;
+      space.max[i] = -__builtin_inff();
+      Simd::store(space.sums + 16 * i, Simd::zero());
     }
   }
   const std::int64_t head_bytes = 2 * std::int64_t{item.head_dim};
-  const bool keeps = n_queries > 4;  // values as pairs, for all that read them
   SpanKeys next = keys_of_span(item, 0, last + 1, kWideSpan, head_bytes);
-  WideTile tile;
-  for (int i = 0; i < kWideTile; ++i) tile.weights[i] = tile.pairs + i * kWideSpan / 2;
   for (std::int32_t begin = 0; begin <= last; begin += kWideSpan) {
     const SpanKeys span = next;
     next = keys_of_span(item, begin + kWideSpan, last + 1, kWideSpan, head_bytes);
-    load_pair_keys(item, span, next, keys);
-    const CachedPairs cached{item, span, next};
-    if (keeps) keep_pairs(cached, padded, values);
-    const auto flush = [&] {
-      score_tile(tile, keys, n_pairs, padded, item.scale);
-      for (int i = 0; i < tile.n; ++i)
-        pair_weights(tile.scores + i * kWideSpan, tile.valid[i], padded, tile.max[i], tile.sums[i],
-                     tile.acc[i], tile.pairs + i * kWideSpan / 2);
-      if (keeps)
-        add_pairs_of_tile(tile.weights, tile.valid, tile.n, KeptPairs{values, padded}, padded,
-                          tile.acc);
-      else
-        add_pairs_of_tile(tile.weights, tile.valid, tile.n, cached, padded, tile.acc);
-      tile.n = 0;
-    };
-    for (std::int32_t r = 0; r < item.n_rows; ++r) {
-      const std::int32_t n_valid = item.positions[r] + 1 - begin;
-      if (n_valid <= 0) continue;
-      for (std::int32_t h = 0; h < item.group; ++h) {
-        const std::int64_t i = r * item.group + h;
-        tile.q[tile.n] = q + i * padded;
-        tile.max[tile.n] = max + i;
-        tile.sums[tile.n] = sums + 16 * i;
-        tile.acc[tile.n] = acc + i * padded;
-        tile.valid[tile.n] = n_valid < kWideSpan ? n_valid : kWideSpan;
-        if (++tile.n == kWideTile) flush();
-      }
-    }
-    flush();
+    if (span.n_valid == kWideSpan && item.head_dim % 32 == 0)
+      take_span(item, CachedPairs<true>{item, span, next}, begin, space);
+    else
+      take_span(item, CachedPairs<false>{item, span, next}, begin, space);
   }
   for (std::int32_t r = 0; r < item.n_rows; ++r)
     for (std::int32_t h = 0; h < item.group; ++h) {
       const std::int64_t i = r * item.group + h;
-      const Simd::V sum = Simd::set1(Simd::lane_sum(Simd::load(sums + 16 * i)));
+      const Simd::V sum = Simd::set1(Simd::lane_sum(Simd::load(space.sums + 16 * i)));
       float* out = item.out + r * item.out_stride + h * item.head_dim;
       for (std::int64_t d = 0; d < item.head_dim; d += 16)
-        store_up_to(out + d, Simd::div(Simd::load(acc + i * padded + d), sum), item.head_dim - d);
+        store_up_to(out + d, Simd::div(Simd::load(space.acc + i * padded + d), sum),
+                    item.head_dim - d);
     }
 }
