@@ -100,8 +100,9 @@ class TokenMemory {
   static constexpr std::uint64_t kNoSerial = ~std::uint64_t{0};
   static constexpr TokenId kBoundary = -1;  // where a document begins in a chunk of another
   static constexpr std::uint32_t kNumbers = (1u << 24) - 1;  // of chunks, before they come round
-  // Heads moved with each token: a table is done long before the next one is needed.
-  static constexpr std::uint32_t kMovedAtOnce = 4;
+  // Heads moved with each token: the smaller table is gone after a sixteenth of its tokens, so that
+  // two of them are in memory for a short time only.
+  static constexpr std::uint32_t kMovedAtOnce = 16;
 
   struct Chunk {
     std::uint32_t before = kNowhere;  // number of the document's chunk
