@@ -26,11 +26,11 @@ struct Layer {
   Linear qkv, out, gate_up, down;
 };
 
-// What weights are held in. group and zeros: of int4.
+// What weights are held in. group and kind: of int4.
 struct WeightType {
   DType dtype = DType::kF32;
   std::int64_t group = 0;
-  Int4Zeros zeros = Int4Zeros::kEight;
+  Int4Kind kind = Int4Kind::kOffset;
 };
 
 // Rows of four-bit weights: codes from a pool of random bytes, all scales and zero points alike.
@@ -39,7 +39,7 @@ class Int4Rows final : public RowReader {
   Int4Rows(std::span<const std::byte> pool, std::int64_t n_in, const WeightType& type)
       : pool_(pool), n_in_(n_in), type_(type) {}
   void read(std::int64_t first, std::int64_t n, std::byte* to, float* scales) const override {
-    const std::int64_t bytes = row_bytes(DType::kI4, n_in_, type_.group, type_.zeros);
+    const std::int64_t bytes = row_bytes(DType::kI4, n_in_, type_.group, type_.kind);
     for (std::int64_t r = 0; r < n; ++r, to += bytes) scales[r] = read_row(first + r, to);
   }
 
@@ -51,7 +51,7 @@ class Int4Rows final : public RowReader {
     std::copy_n(pool_.data() + row * 4096 % room, n, to);
     const std::uint16_t scale = f32_to_f16(0.0025f);
     for (std::int64_t g = 0; g < n_groups; ++g) std::memcpy(to + n + g * 2, &scale, sizeof scale);
-    if (type_.zeros == Int4Zeros::kOfGroup)
+    if (type_.kind == Int4Kind::kZeroPoints)
       std::fill_n(to + n + n_groups * 2, n_groups, std::byte{7});
     return 1;
   }
@@ -149,7 +149,7 @@ class Stack {
           {std::int64_t{shape_.n_ffn}, std::int64_t{shape_.n_hidden}},
           {std::int64_t{shape_.n_hidden}, std::int64_t{shape_.n_ffn}}}) {
       most_bytes =
-          std::max(most_bytes, n_out * row_bytes(type_.dtype, n_in, type_.group, type_.zeros));
+          std::max(most_bytes, n_out * row_bytes(type_.dtype, n_in, type_.group, type_.kind));
       most_outs = std::max(most_outs, n_out);
     }
     raw_.resize(static_cast<std::size_t>(most_bytes));
@@ -173,7 +173,7 @@ class Stack {
                          .n_out = n,
                          .n_in = n_in,
                          .group = type_.group,
-                         .zeros = type_.zeros});
+                         .kind = type_.kind});
       LinearSource& source = sources.back();
       if (type_.dtype == DType::kI4) {
         source.rows = &rows;
@@ -224,7 +224,7 @@ DtypeReport measure(Backend& backend,
                     std::vector<double>& read_all) {
   Stack stack(backend, options.shape, type, options.weight_bytes);
   DtypeReport report;
-  report.dtype = weight_type_name(type.dtype, type.group, type.zeros);
+  report.dtype = weight_type_name(type.dtype, type.group, type.kind);
   report.n_layers = stack.n_layers();
   report.weight_gb = static_cast<double>(stack.bytes()) / 1e9;
   const std::int32_t many[] = {2, 5, 9, 16};
@@ -330,7 +330,8 @@ MicroReport run_micro(const MicroOptions& options) {
     add({DType::kBf16});
     add({DType::kI8});
     for (const std::int64_t group : kInt4Groups) add({DType::kI4, group});
-    add({DType::kI4, 128, Int4Zeros::kOfGroup});
+    add({DType::kI4, 128, Int4Kind::kZeroPoints});
+    add({DType::kI4, 32, Int4Kind::kE2m1});
     report.attention = measure_attention(*backend, options, probe, team);
     report.choose_greedy_us = choose_us(*backend, 0, options.n_rounds);
     report.choose_sampled_us = choose_us(*backend, 0.8f, options.n_rounds);

@@ -63,7 +63,7 @@ enum class Int4Layout : std::uint8_t { kRows, kGptq, kGptqV2, kAwq };
 struct QuantisedTypes {
   std::optional<DType> in_8_bits = {};  // kI8 or kF8E4M3
   std::int64_t int4_group = 0;          // of four bits: weights that share a scale; 0: none are
-  Int4Zeros int4_zeros = Int4Zeros::kEight;
+  Int4Kind int4_kind = Int4Kind::kOffset;
   Int4Layout int4_layout = Int4Layout::kRows;
 
   bool any() const { return in_8_bits.has_value() || int4_group != 0; }

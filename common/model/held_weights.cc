@@ -142,7 +142,7 @@ std::string held_types(const ModelConfig& config,
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].shape.size() != 2) continue;
     const DType held = held_dtype(tensors[i].name, stored[i], asked, float_dtype);
-    ++n_matrices[weight_type_name(held, held_group(config), config.quantized.int4_zeros)];
+    ++n_matrices[weight_type_name(held, held_group(config), config.quantized.int4_kind)];
   }
   std::string text;
   for (const auto& [name, n] : n_matrices)

@@ -20,33 +20,64 @@ constexpr std::int64_t kFineBelow = 1000000000;  // parameters
 // whose values crowd at both ends is better off with.
 constexpr float kFactors[] = {1.06f, 1.01f, 0.96f, 0.91f, 0.86f, 0.81f, 0.76f, 0.71f};
 
+std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
 float to_nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
-float code_of(float x, float inverse) { return std::clamp(to_nearest(x * inverse), -8.0f, 7.0f); }
+// What a search knows of a kind of codes: the value nearest to x, among those that codes stand for;
+// the code that stands for a value; and what the value of largest magnitude is divided by to have
+// a scale.
+struct Offset8 {
+  static float nearest(float x) { return std::clamp(to_nearest(x), -8.0f, 7.0f); }
+  static std::uint8_t code_of(float value) {
+    return static_cast<std::uint8_t>(static_cast<int>(value) + 8);
+  }
+  static constexpr float kExtreme = -8.0f;
+};
 
+// kE2m1Table: steps of 1 up to 4, of 2 up to 8, of 4 up to 12. Halfway, the even code.
+struct E2m1 {
+  static float nearest(float x) {
+    const float magnitude = std::min(std::fabs(x), 12.0f);
+    const float step = magnitude < 4 ? 1.0f : magnitude < 8 ? 2.0f : 4.0f;
+    const float inverse_step = magnitude < 4 ? 1.0f : magnitude < 8 ? 0.5f : 0.25f;
+    return std::copysign(to_nearest(magnitude * inverse_step) * step, x);
+  }
+  static std::uint8_t code_of(float value) {
+    const float magnitude = std::fabs(value);
+    const float index = magnitude <= 4   ? magnitude
+                        : magnitude <= 8 ? magnitude * 0.5f + 2
+                                         : magnitude * 0.25f + 4;
+    return static_cast<std::uint8_t>(static_cast<int>(index) + (std::signbit(value) ? 8 : 0));
+  }
+  static constexpr float kExtreme = 12.0f;
+};
+
+template <class Kind>
 float squared_error(std::span<const float> values, float scale, float inverse) {
   constexpr std::size_t kSums = 8;  // sums side by side, so that the compiler can use vectors
   std::array<float, kSums> sums{};
   std::size_t i = 0;
   for (; i + kSums <= values.size(); i += kSums)
     for (std::size_t lane = 0; lane < kSums; ++lane) {
-      const float x = values[i + lane], error = x - code_of(x, inverse) * scale;
+      const float x = values[i + lane], error = x - Kind::nearest(x * inverse) * scale;
       sums[lane] += error * error;
     }
   for (; i < values.size(); ++i) {
-    const float error = values[i] - code_of(values[i], inverse) * scale;
+    const float error = values[i] - Kind::nearest(values[i] * inverse) * scale;
     sums[0] += error * error;
   }
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
+template <class Kind>
 float weighted_error(std::span<const float> values,
                      std::span<const float> importance,
                      float scale,
                      float inverse) {
   double sum = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const float error = values[i] - code_of(values[i], inverse) * scale;
+    const float error = values[i] - Kind::nearest(values[i] * inverse) * scale;
     sum += static_cast<double>(importance[i]) * static_cast<double>(error * error);
   }
   return static_cast<float>(sum);
@@ -68,6 +99,7 @@ float held_scale(float scale, float unit, DType type) {
 }
 
 // Of values and in units of the row's scale.
+template <class Kind>
 float best_scale(std::span<const float> values,
                  std::span<const float> importance,
                  float unit,
@@ -77,10 +109,11 @@ float best_scale(std::span<const float> values,
   const float extreme = extreme_of(values);
   float best = 0, least = -1;
   for (const float factor : kFactors) {
-    const float scale = held_scale(extreme / -8.0f * factor, unit, type), inverse = 1.0f / scale;
+    const float scale = held_scale(extreme / Kind::kExtreme * factor, unit, type),
+                inverse = 1.0f / scale;
     if (scale == 0 || !std::isfinite(inverse)) continue;
-    const float error = is_weighted ? weighted_error(values, importance, scale, inverse)
-                                    : squared_error(values, scale, inverse);
+    const float error = is_weighted ? weighted_error<Kind>(values, importance, scale, inverse)
+                                    : squared_error<Kind>(values, scale, inverse);
     if (least >= 0 && !(error < least)) continue;
     least = error;
     best = scale;
@@ -96,7 +129,30 @@ float unit_for(float largest) {
   return std::ldexp(1.0f, exponent);
 }
 
-std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
+// As quantise_groups(); values are finite.
+template <class Kind>
+void quantise_as(std::span<const float> row,
+                 const Int4Search& search,
+                 std::span<std::uint8_t> codes,
+                 std::span<float> scales) {
+  const std::int64_t group = search.group;
+  // Tiny values in units of their own: squares of them would vanish.
+  const float unit = unit_for(std::fabs(extreme_of(row))), inverse_unit = 1.0f / unit;
+  std::array<float, kMostGroup> values{};
+  for (std::size_t begin = 0, g = 0; begin < row.size(); begin += size(group), ++g) {
+    const auto some = row.subspan(begin, std::min(size(group), row.size() - begin));
+    std::ranges::transform(some, values.begin(), [&](float x) { return x * inverse_unit; });
+    const std::span<const float> scaled(values.data(), some.size());
+    const auto importance = search.importance.empty()
+                                ? search.importance
+                                : search.importance.subspan(begin, some.size());
+    const float scale = best_scale<Kind>(scaled, importance, unit, search.scale_type);
+    const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
+    std::ranges::transform(scaled, codes.begin() + static_cast<std::ptrdiff_t>(begin),
+                           [&](float x) { return Kind::code_of(Kind::nearest(x * inverse)); });
+    scales[g] = scale * unit;
+  }
+}
 
 }  // namespace
 
@@ -122,28 +178,13 @@ bool quantise_groups(std::span<const float> row,
                      const Int4Search& search,
                      std::span<std::uint8_t> codes,
                      std::span<float> scales) {
-  const std::int64_t group = search.group;
-  FORETOKEN_CHECK(is_int4_group(group) && codes.size() == row.size());
+  FORETOKEN_CHECK(is_int4_group(search.group) && codes.size() == row.size());
   FORETOKEN_CHECK(search.importance.empty() || search.importance.size() == row.size());
   if (!std::ranges::all_of(row, [](float x) { return std::isfinite(x); })) return false;
-  // Tiny values in units of their own: squares of them would vanish.
-  const float unit = unit_for(std::fabs(extreme_of(row))), inverse_unit = 1.0f / unit;
-  std::array<float, kMostGroup> values{};
-  for (std::size_t begin = 0, g = 0; begin < row.size(); begin += size(group), ++g) {
-    const auto some = row.subspan(begin, std::min(size(group), row.size() - begin));
-    std::ranges::transform(some, values.begin(), [&](float x) { return x * inverse_unit; });
-    const std::span<const float> scaled(values.data(), some.size());
-    const auto importance = search.importance.empty()
-                                ? search.importance
-                                : search.importance.subspan(begin, some.size());
-    const float scale = best_scale(scaled, importance, unit, search.scale_type);
-    const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
-    std::ranges::transform(
-        scaled, codes.begin() + static_cast<std::ptrdiff_t>(begin), [&](float x) {
-          return static_cast<std::uint8_t>(static_cast<int>(code_of(x, inverse)) + 8);
-        });
-    scales[g] = scale * unit;
-  }
+  if (search.kind == Int4Kind::kE2m1)
+    quantise_as<E2m1>(row, search, codes, scales);
+  else
+    quantise_as<Offset8>(row, search, codes, scales);
   return true;
 }
 
@@ -175,12 +216,12 @@ float write_int4_row(std::span<const std::uint8_t> codes,
 
 std::optional<float> quantise_row_to_int4(std::span<const float> row,
                                           std::int64_t group,
-                                          Int4Zeros zeros,
+                                          Int4Kind kind,
                                           std::byte* to) {
   std::vector<std::uint8_t> codes(row.size());
   std::vector<float> scales(size(int4_groups_of(static_cast<std::int64_t>(row.size()), group)));
-  if (!quantise_groups(row, {.group = group}, codes, scales)) return std::nullopt;
-  const std::vector<std::uint8_t> eights(zeros == Int4Zeros::kOfGroup ? scales.size() : 0, 8);
+  if (!quantise_groups(row, {.group = group, .kind = kind}, codes, scales)) return std::nullopt;
+  const std::vector<std::uint8_t> eights(kind == Int4Kind::kZeroPoints ? scales.size() : 0, 8);
   return write_int4_row(codes, scales, eights, group, to);
 }
 
@@ -206,8 +247,9 @@ void dequantise_int4(std::span<const std::uint8_t> codes,
     const std::size_t column = size(begin) + i;
     const std::size_t group =
         groups.of_column.empty() ? column / size(groups.size) : size(groups.of_column[column]);
-    const int zero = groups.zeros.empty() ? 8 : groups.zeros[group];
-    weights[i] = static_cast<float>(codes[i] - zero) * groups.scales[group];
+    int value = codes[i] - (groups.zeros.empty() ? 8 : groups.zeros[group]);
+    if (groups.kind == Int4Kind::kE2m1) value = kE2m1Table[codes[i]];
+    weights[i] = static_cast<float>(value) * groups.scales[group];
   }
 }
 

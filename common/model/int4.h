@@ -17,6 +17,9 @@ namespace foretoken {
 // alone would be two fifths of the loss. Embedding and head are held in int8.
 bool is_held_in_int4(std::string_view tensor);
 
+// Floats of four bits (Int4Kind::kE2m1) that share an exponent in folders.
+inline constexpr std::int64_t kMxfp4Group = 32;
+
 // Weights that share a scale: 32 in a model of up to 1e9 parameters, 128 in a larger one. Halved
 // while a row of a matrix is not whole groups.
 std::int64_t int4_group(const ModelConfig& config);
@@ -36,11 +39,13 @@ struct Int4Search {
   // How much the squared error of each column counts, [row.size()], none negative; empty: all
   // alike.
   std::span<const float> importance = {};
+  // What codes stand for. kZeroPoints: as kOffset, for zero points of 8.
+  Int4Kind kind = Int4Kind::kOffset;
 };
 
-// Of each group the scale, of eight about (value of largest magnitude) / -8, that has the least
-// squared error; of equal ones the first. False if a value is not finite.
-// codes: [row.size()], each 8 more than its weight. scales: one for each group.
+// Of each group the scale, of eight about (value of largest magnitude) / -8, or over 12 of kE2m1,
+// that has the least squared error; of equal ones the first. False if a value is not finite.
+// codes: [row.size()]. scales: one for each group.
 [[nodiscard]] bool quantise_groups(std::span<const float> row,
                                    const Int4Search& search,
                                    std::span<std::uint8_t> codes,
@@ -59,7 +64,7 @@ float write_int4_row(std::span<const std::uint8_t> codes,
 // The two in turn; zero points are 8. Nothing if a value is not finite.
 [[nodiscard]] std::optional<float> quantise_row_to_int4(std::span<const float> row,
                                                         std::int64_t group,
-                                                        Int4Zeros zeros,
+                                                        Int4Kind kind,
                                                         std::byte* to);
 
 // Codes as compressed-tensors packs them: eight to a 32-bit word, the first in its lowest bits. The
@@ -73,9 +78,10 @@ struct Int4RowGroups {
   std::span<const float> scales;
   std::span<const std::uint8_t> zeros = {};      // empty: all 8
   std::span<const std::int32_t> of_column = {};  // the group of each; empty: column / size
+  Int4Kind kind = Int4Kind::kOffset;
 };
 
-// weights[i] = (codes[i] - zero point) * scale, those of the group of column begin + i.
+// weights[i] = what codes[i] stands for * scale, that of the group of column begin + i.
 void dequantise_int4(std::span<const std::uint8_t> codes,
                      std::int64_t begin,
                      const Int4RowGroups& groups,

@@ -16,7 +16,7 @@ namespace {
 struct Scheme {
   DType dtype = DType::kI8;
   std::int64_t group = 0;  // of kI4
-  Int4Zeros zeros = Int4Zeros::kEight;
+  Int4Kind kind = Int4Kind::kOffset;
 };
 
 // Of four bits: {"strategy": "group", "group_size": 128, "actorder": null, …}. An order of columns
@@ -40,6 +40,31 @@ std::int64_t int4_group_of(const Json& weights,
   return stored_group_of(*size, dot + "group_size", reader);
 }
 
+// Floats of four bits with an exponent for each 32: {"type": "float", "strategy": "group",
+// "group_size": 32, "scale_dtype": "torch.uint8", …}. Those with scales of eight bits (NVFP4) have
+// groups of 16 and the strategy "tensor_group".
+Scheme mxfp4_scheme(const Json& weights,
+                    const std::string& dot,
+                    const std::string& strategy,
+                    const QuantizationReader& reader) {
+  if (strategy != "group")
+    reader.refuse(dot + "strategy", "is \"" + strategy.substr(0, 40) +
+                                        "\"; supported for floats of 4 bits: group (MXFP4)");
+  const Json* size = QuantizationReader::find(weights, "group_size");
+  if (size == nullptr || !size->is_number_integer())
+    reader.malformed(dot + "group_size", "must be a whole number with strategy \"group\"");
+  if (*size != kMxfp4Group)
+    reader.refuse(dot + "group_size", "is " + QuantizationReader::shown(*size) +
+                                          "; supported for floats of 4 bits: 32 (MXFP4)");
+  if (!reader.flag(weights, dot, "symmetric", true))
+    reader.refuse(dot + "symmetric", "is false; supported for floats of 4 bits: true");
+  const std::string scales = reader.text(weights, dot, "scale_dtype", "torch.uint8");
+  if (scales != "torch.uint8")
+    reader.refuse(dot + "scale_dtype", "is \"" + scales.substr(0, 40) +
+                                           "\"; supported for floats of 4 bits: torch.uint8");
+  return {DType::kI4, kMxfp4Group, Int4Kind::kE2m1};
+}
+
 // {"num_bits": 8, "type": "int", "symmetric": true, "strategy": "channel", "dynamic": false, …}
 Scheme scheme_of(const Json& weights, const std::string& prefix, const QuantizationReader& reader) {
   if (!weights.is_object()) reader.malformed(prefix, "must be an object");
@@ -58,10 +83,12 @@ Scheme scheme_of(const Json& weights, const std::string& prefix, const Quantizat
   const std::string type = reader.text(weights, dot, "type", "int"),
                     strategy = reader.text(weights, dot, "strategy", "tensor");
   if (*bits == 4) {
+    if (type == "float") return mxfp4_scheme(weights, dot, strategy, reader);
     if (type != "int")
-      reader.refuse(dot + "type", "is \"" + type.substr(0, 40) + "\"; supported for 4 bits: int");
+      reader.refuse(dot + "type",
+                    "is \"" + type.substr(0, 40) + "\"; supported for 4 bits: int, float");
     return {DType::kI4, int4_group_of(weights, dot, strategy, reader),
-            symmetric ? Int4Zeros::kEight : Int4Zeros::kOfGroup};
+            symmetric ? Int4Kind::kOffset : Int4Kind::kZeroPoints};
   }
   if (strategy != "channel" && strategy != "tensor")
     reader.refuse(dot + "strategy",
@@ -86,11 +113,13 @@ QuantisedTypes groups_of(const Json& value, const QuantizationReader& reader) {
       if (types.int4_group != 0 && types.int4_group != found.group)
         reader.refuse(prefix + ".weights.group_size",
                       "differs from another group's; supported: one for all of 4 bits");
-      if (types.int4_group != 0 && types.int4_zeros != found.zeros)
-        reader.refuse(prefix + ".weights.symmetric",
+      if (types.int4_group != 0 && types.int4_kind != found.kind)
+        reader.refuse(prefix + (types.int4_kind == Int4Kind::kE2m1 || found.kind == Int4Kind::kE2m1
+                                    ? ".weights.type"
+                                    : ".weights.symmetric"),
                       "differs from another group's; supported: one for all of 4 bits");
       types.int4_group = found.group;
-      types.int4_zeros = found.zeros;
+      types.int4_kind = found.kind;
     } else {
       if (types.in_8_bits && *types.in_8_bits != found.dtype)
         reader.refuse(prefix + ".weights.type",
@@ -136,14 +165,14 @@ Quantization parse_with(const Json& value, const QuantizationReader& reader) {
                       "awq with weights of 4 bits, or the float checkpoint with model.dtype int8 "
                       "or int4");
   }
-  static constexpr std::array<std::string_view, 6> kFormats{"int-quantized",   "float-quantized",
-                                                            "naive-quantized", "pack-quantized",
-                                                            "mixed-precision", "dense"};
+  static constexpr std::array<std::string_view, 7> kFormats{
+      "int-quantized",   "float-quantized", "naive-quantized",     "pack-quantized",
+      "mixed-precision", "dense",           "mxfp4-pack-quantized"};
   const std::string format = reader.text(value, "", "format", "dense");
   if (std::ranges::find(kFormats, format) == kFormats.end())
     reader.refuse("format", "is \"" + format.substr(0, 40) +
                                 "\"; supported: int-quantized, float-quantized, naive-quantized, "
-                                "pack-quantized, mixed-precision, dense");
+                                "pack-quantized, mxfp4-pack-quantized, mixed-precision, dense");
   if (const Json* transform = QuantizationReader::find(value, "transform_config");
       transform && !transform->empty())
     reader.refuse("transform_config",

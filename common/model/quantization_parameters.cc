@@ -13,6 +13,8 @@ namespace foretoken {
 namespace {
 
 constexpr int kMostCode = 15;
+// Of exponents of eight bits (E8M0): 2^(byte - 127). The largest is 2^116, below kSafeScale.
+constexpr int kExponentBias = 127, kMostExponent = 243, kNanExponent = 255;
 
 bool has_own_layout(const ModelConfig& config, const StoredTensor& stored) {
   return stored.dtype == DType::kI4 && is_transposed(config.quantized.int4_layout);
@@ -22,6 +24,12 @@ bool has_own_layout(const ModelConfig& config, const StoredTensor& stored) {
 std::vector<float> stored_scales(const Checkpoint& checkpoint, const StoredTensor& stored) {
   const Checkpoint::Tensor tensor = checkpoint.at(stored.scales);
   std::vector<float> scales(tensor.info->n_elements());
+  if (tensor.info->type == TensorType::kU8) {  // exponents, halved as kE2m1Table is doubled
+    std::ranges::transform(tensor.bytes, scales.begin(), [](std::byte exponent) {
+      return std::ldexp(0.5f, std::to_integer<int>(exponent) - kExponentBias);
+    });
+    return scales;
+  }
   widen(*dtype_of(tensor.info->type), tensor.bytes, scales);
   return scales;
 }
@@ -75,13 +83,27 @@ std::optional<std::string> scale_beyond_int4(const Checkpoint::Tensor& tensor,
          ": scales of 4-bit weights may be at most 1e35";
 }
 
+std::optional<std::string> wrong_exponents(const Checkpoint::Tensor& tensor) {
+  if (tensor.info->type != TensorType::kU8) return std::nullopt;
+  const auto largest = std::ranges::max_element(tensor.bytes);
+  const int exponent = std::to_integer<int>(*largest);
+  if (exponent <= kMostExponent) return std::nullopt;
+  const std::string sentence =
+      named(tensor) + " has " + std::to_string(exponent) + " at " +
+      place(tensor, static_cast<std::size_t>(largest - tensor.bytes.begin()));
+  if (exponent == kNanExponent)
+    return sentence + ", a NaN: exponents of 4-bit floats may be at most 243";
+  return sentence + ", the scale 2^" + std::to_string(exponent - kExponentBias) +
+         ": exponents of 4-bit floats may be at most 243 (2^116)";
+}
+
 // Zero points that cannot be, or that the config says are not there.
 std::optional<std::string> wrong_zeros(const ModelConfig& config,
                                        const Checkpoint& checkpoint,
                                        const StoredTensor& stored,
                                        std::int64_t n_out) {
   const std::vector<std::uint8_t> zeros = stored_zeros(config, checkpoint, stored, n_out);
-  const bool all_8 = config.quantized.int4_zeros == Int4Zeros::kEight;
+  const bool all_8 = config.quantized.int4_kind == Int4Kind::kOffset;
   const auto wrong = std::ranges::find_if(
       zeros, [&](std::uint8_t zero) { return zero > kMostCode || (all_8 && zero != 8); });
   if (wrong == zeros.end()) return std::nullopt;
@@ -111,6 +133,7 @@ std::optional<std::string> wrong_int4(const ModelConfig& config,
                                       const Checkpoint& checkpoint,
                                       const StoredTensor& stored,
                                       const ExpectedTensor& tensor) {
+  if (auto sentence = wrong_exponents(checkpoint.at(stored.scales))) return sentence;
   const std::vector<float> scales = stored_scales(checkpoint, stored);
   if (auto sentence = scale_beyond_int4(checkpoint.at(stored.scales), scales)) return sentence;
   if (auto sentence = wrong_zeros(config, checkpoint, stored, tensor.shape[0])) return sentence;
@@ -139,7 +162,7 @@ QuantizationParameters quantization_parameters(const ModelConfig& config,
   if (has_own_layout(config, stored))
     parameters.scales = transposed(
         parameters.scales, static_cast<std::int64_t>(parameters.scales.size()) / n_out, n_out);
-  if (config.quantized.int4_zeros == Int4Zeros::kOfGroup)
+  if (config.quantized.int4_kind == Int4Kind::kZeroPoints)
     parameters.zeros = stored_zeros(config, checkpoint, stored, n_out);
   parameters.group_of = column_groups(config, checkpoint, stored);
   return parameters;

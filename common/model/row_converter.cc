@@ -33,6 +33,7 @@ float RowConverter::read_int4(std::int64_t row,
   Int4RowGroups groups{.size = stored_.group, .scales = stored_.scales.subspan(first, n_scales)};
   if (!stored_.zeros.empty()) groups.zeros = stored_.zeros.subspan(first, n_scales);
   groups.of_column = stored_.group_of;
+  groups.kind = stored_.kind;
   if (to_ == DType::kI4) return keep_int4(codes, groups, to);
   std::vector<float> values(codes.size());
   dequantise_int4(codes, columns_.begin, groups, values);
@@ -47,14 +48,14 @@ float RowConverter::keep_int4(std::span<const std::uint8_t> codes,
   for (std::int64_t column = columns_.begin; column < columns_.end; column += group_) {
     const auto group = static_cast<std::size_t>(column / groups.size);
     scales.push_back(groups.scales[group]);
-    if (zeros_ == Int4Zeros::kOfGroup)
+    if (kind_ == Int4Kind::kZeroPoints)
       zeros.push_back(groups.zeros.empty() ? std::uint8_t{8} : groups.zeros[group]);
   }
   return write_int4_row(codes, scales, zeros, group_, to);
 }
 
 void RowConverter::read(std::int64_t first, std::int64_t n, std::byte* to, float* scales) const {
-  const auto bytes = static_cast<std::size_t>(row_bytes(to_, columns_.n(), group_, zeros_));
+  const auto bytes = static_cast<std::size_t>(row_bytes(to_, columns_.n(), group_, kind_));
   if (stored_.dtype != DType::kI4) {
     for (std::int64_t r = 0; r < n; ++r, to += bytes) scales[r] = read_row(first + r, to);
     return;
@@ -95,7 +96,7 @@ float RowConverter::convert(std::span<const float> values, std::byte* to) const 
     if (!narrow(values, to_, {to, values.size() * size_bytes(to_)})) beyond_range_ = true;
     return 1;
   }
-  const auto scale = to_ == DType::kI4 ? quantise_row_to_int4(values, group_, zeros_, to)
+  const auto scale = to_ == DType::kI4 ? quantise_row_to_int4(values, group_, kind_, to)
                                        : quantise_row(values, to_, to);
   if (!scale) not_finite_ = true;
   return scale.value_or(0.0f);

@@ -29,6 +29,7 @@ struct StoredMatrix {
   // Of int4. Zero points as scales; empty: all 8. The group of each column; empty: in order.
   std::span<const std::uint8_t> zeros = {};
   std::span<const std::int32_t> group_of = {};
+  Int4Kind kind = Int4Kind::kOffset;
 };
 
 // What is wanted of it.
@@ -36,7 +37,8 @@ struct WantedRows {
   Range rows, columns;
   // Of int4: a part of the stored group where that is int4 too, and the columns begin with one.
   std::int64_t group = 0;
-  Int4Zeros zeros = Int4Zeros::kEight;  // kOfGroup where stored ones have zero points
+  Int4Kind kind =
+      Int4Kind::kOffset;  // that of the stored ones, or kZeroPoints where those are kOffset
 };
 
 class RowConverter final : public RowReader {
@@ -47,7 +49,7 @@ class RowConverter final : public RowReader {
         rows_(wanted.rows),
         columns_(wanted.columns),
         group_(wanted.group),
-        zeros_(wanted.zeros) {}
+        kind_(wanted.kind) {}
 
   void read(std::int64_t first, std::int64_t n, std::byte* to, float* scales) const override;
 
@@ -71,7 +73,7 @@ class RowConverter final : public RowReader {
   const DType to_;
   const Range rows_, columns_;
   const std::int64_t group_;
-  const Int4Zeros zeros_;
+  const Int4Kind kind_;
   mutable std::atomic<bool> beyond_range_ = false, not_finite_ = false;
 };
 

@@ -29,6 +29,8 @@ StoredTensor stored_as(const Checkpoint& checkpoint, const std::string& name, st
             .zeros = name_beside(name, word_names::kZeroPoints),
             .group_of = if_there(name_beside(name, word_names::kGroupOf))};
   const Checkpoint::Tensor words = checkpoint.at(packed_name(name));
+  if (words.info->type == TensorType::kU8)
+    return {.tensor = words, .dtype = DType::kI4, .packed = true, .scales = scale_name(name)};
   // Of at most four elements a row is one word either way.
   const auto& shape = words.info->shape;
   const bool is_int4 = n_in > 4 && shape.size() == 2 && shape[1] == (n_in + 7) / 8;
@@ -44,7 +46,8 @@ StoredTensor stored_as(const Checkpoint& checkpoint, const ExpectedTensor& tenso
 }
 
 std::optional<std::string> what_is_not_finite(const Checkpoint::Tensor& tensor) {
-  if (tensor.info->type == TensorType::kI32) return std::nullopt;  // packed codes
+  if (tensor.info->type == TensorType::kI32 || tensor.info->type == TensorType::kU8)
+    return std::nullopt;  // packed codes, and exponents, which have a check of their own
   const DType dtype = *dtype_of(tensor.info->type);
   if (all_finite(dtype, tensor.bytes)) return std::nullopt;
   const auto found = first_not_finite(dtype, tensor.bytes);

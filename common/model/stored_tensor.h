@@ -21,7 +21,8 @@ inline constexpr std::string_view kCodes = "qweight", kZeroPoints = "qzeros", kS
 
 // A tensor of a float checkpoint's name as this one has it: itself, or its codes packed into 32-bit
 // words row by row, the first in the lowest bits: four of int8, each plus 128, or eight of int4,
-// each plus its zero point; or int4 in the words of another layout (int4_words.h).
+// each plus its zero point; or int4 in the words of another layout (int4_words.h); or bytes of two
+// floats of four bits, the first in the lower half.
 struct StoredTensor {
   Checkpoint::Tensor tensor;
   DType dtype = DType::kF32;

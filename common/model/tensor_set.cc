@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::array kFloats{TensorType::kF32, TensorType::kBf16, TensorType::kF16};
 constexpr std::array kWords{TensorType::kI32};
+constexpr std::array kBytes{TensorType::kU8};
 
 // The embedding is looked up, not multiplied: it is never stored in eight bits.
 bool is_stored_quantised(const ModelConfig& config,
@@ -78,6 +79,23 @@ void check_words(const ModelConfig& config,
     checkpoint.get(name(word_names::kGroupOf), kWords, std::array{n_in});
 }
 
+// Floats of four bits, two to a byte, and an exponent for each 32. Notes the names that are used.
+void check_mxfp4(const Checkpoint& checkpoint,
+                 const ExpectedTensor& tensor,
+                 std::set<std::string, std::less<>>& expected) {
+  const std::int64_t n_out = tensor.shape[0], n_in = tensor.shape[1];
+  const std::string codes = packed_name(tensor.name), exponents = scale_name(tensor.name);
+  if (n_in % kMxfp4Group != 0)
+    throw FatalError(ErrorCode::kUnsupportedModel,
+                     checkpoint.at(codes).file->path().string() + ": tensor " + codes +
+                         " has rows of " + std::to_string(n_in) +
+                         " elements; in mxfp4 they are whole groups of " +
+                         std::to_string(kMxfp4Group));
+  checkpoint.get(codes, kBytes, std::array{n_out, n_in / 2});
+  checkpoint.get(exponents, kBytes, std::array{n_out, n_in / kMxfp4Group});
+  expected.insert({codes, exponents});
+}
+
 // Of an asymmetric int4 matrix, a zero point for each group: in words, or, as older writers have
 // it, a byte each.
 void check_zero_points(const Checkpoint& checkpoint,
@@ -104,6 +122,8 @@ void check_quantised(const ModelConfig& config,
     return check_words(config, checkpoint, tensor, expected);
   const std::int64_t n_out = tensor.shape[0], n_in = tensor.shape[1];
   const bool is_int4 = stored_as(checkpoint, tensor).dtype == DType::kI4;
+  if (is_int4 && config.quantized.int4_kind == Int4Kind::kE2m1)
+    return check_mxfp4(checkpoint, tensor, expected);
   if (checkpoint.contains(tensor.name)) {
     checkpoint.get(tensor.name, std::array{checkpoint.at(tensor.name).info->type}, tensor.shape);
     expected.insert(tensor.name);
@@ -119,7 +139,7 @@ void check_quantised(const ModelConfig& config,
   if (is_int4) {
     const std::int64_t group = config.quantized.int4_group, n_groups = (n_in + group - 1) / group;
     checkpoint.get(name, kFloats, std::array{n_out, n_groups});
-    if (config.quantized.int4_zeros == Int4Zeros::kOfGroup)
+    if (config.quantized.int4_kind == Int4Kind::kZeroPoints)
       check_zero_points(checkpoint, tensor, n_groups, expected);
     return;
   }

@@ -133,6 +133,7 @@ StoredMatrix WeightLoader::stored_matrix(const std::string& name, const OwnedSou
   matrix.zeros = held.parameters.zeros;
   matrix.group_of = held.parameters.group_of;
   matrix.layout = config_.quantized.int4_layout;
+  matrix.kind = config_.quantized.int4_kind;
   return matrix;
 }
 
@@ -151,11 +152,10 @@ void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& 
                          dtype_name(to) + ", which " + backend_.description() +
                          " does not multiply; model.dtype = \"bfloat16\" widens it");
   }
-  const Int4Zeros zeros = to == DType::kI4 ? config_.quantized.int4_zeros : Int4Zeros::kEight;
+  const Int4Kind kind = to == DType::kI4 ? config_.quantized.int4_kind : Int4Kind::kOffset;
   const Range rows = rows_of(split, all_out, config_, who_);
   const Range columns = columns_of(split, all_in, config_, who_);
-  held.source = {
-      .dtype = to, .n_out = rows.n(), .n_in = columns.n(), .group = group, .zeros = zeros};
+  held.source = {.dtype = to, .n_out = rows.n(), .n_in = columns.n(), .group = group, .kind = kind};
   if (cache_ != nullptr) return;
   if (is_quantised(stored)) read_parameters(name, split, held);
   if (stored == to && !held.stored.packed && columns.n() == all_in) {
@@ -164,7 +164,7 @@ void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& 
     if (is_quantised(to)) held.source.scales = held.parameters.scales.data();
     return;
   }
-  held.rows.emplace(stored_matrix(name, held), to, WantedRows{rows, columns, group, zeros});
+  held.rows.emplace(stored_matrix(name, held), to, WantedRows{rows, columns, group, kind});
   held.source.rows = &*held.rows;
 }
 

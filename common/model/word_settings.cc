@@ -60,7 +60,7 @@ QuantisedTypes gptq_types(const Json& value, const QuantizationReader& reader) {
                           "\" settings of its own; supported: modules left alone (\"-:\")");
   const bool symmetric = reader.flag(value, "", "sym", true);
   return {.int4_group = group_of_words(value, reader),
-          .int4_zeros = symmetric ? Int4Zeros::kEight : Int4Zeros::kOfGroup,
+          .int4_kind = symmetric ? Int4Kind::kOffset : Int4Kind::kZeroPoints,
           .int4_layout = format == "gptq" ? Int4Layout::kGptq : Int4Layout::kGptqV2};
 }
 
@@ -72,7 +72,7 @@ QuantisedTypes awq_types(const Json& value, const QuantizationReader& reader) {
   if (!reader.flag(value, "", "zero_point", true))
     reader.refuse("zero_point", "is false; supported: true");
   return {.int4_group = group_of_words(value, reader),
-          .int4_zeros = Int4Zeros::kOfGroup,
+          .int4_kind = Int4Kind::kZeroPoints,
           .int4_layout = Int4Layout::kAwq};
 }
 

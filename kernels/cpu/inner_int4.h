@@ -7,9 +7,10 @@
 #pragma once
 
 // What follows needs of a DotI4, which multiplies kOutputs outputs by kSteps steps of k:
-// weights(p): of those steps, the first at p; mac(sum, weights, a): a is at the row's 8 * kSteps
-// codes; begin(start); zeros(p) and begin(zeros, sum), the sum of a row's codes, negated; add_to(c,
-// sum, scales, t, first).
+// weights(p, values): of those steps, the first at p; mac(sum, weights, a): a is at the row's
+// 8 * kSteps codes; begin(start); zeros(p) and begin(zeros, sum), the sum of a row's codes,
+// negated; add_to(c, sum, scales, t, first). `values` is PlainCodes, or of a DotI4Table, whose
+// codes are looked up, values(table), and its begin_table(start) takes away what they have added.
 
 // Unit and group of weights that share a scale, in values of k.
 template <int kGroup>
@@ -42,12 +43,21 @@ inline constexpr int kInt4LinesAhead = kPrefetch == Prefetch::kOneLine    ? kUni
 struct NoZeros {};
 
 // The zero points of a column of outputs, whose group begins at `header`.
-template <class Dot, Int4Zeros kZeros>
+template <class Dot, Int4Kind kKind>
 FT_INLINE auto int4_zeros(const std::byte* header, int column) {
-  if constexpr (kZeros == Int4Zeros::kOfGroup)
+  if constexpr (kKind == Int4Kind::kZeroPoints)
     return Dot::zeros(header + kInt4ScaleBytes + column * Dot::kOutputs);
   else
     return NoZeros{};
+}
+
+// What codes are turned into weights with: once for each tile.
+template <class Dot>
+FT_INLINE auto int4_values(const TileArgs& args) {
+  if constexpr (Dot::kHasTable)
+    return Dot::values(args.table);
+  else
+    return PlainCodes{};
 }
 
 template <class Dot>
@@ -55,16 +65,19 @@ FT_INLINE typename Dot::Scales int4_scales(const std::byte* header, int column) 
   return Dot::scales(header + column * Dot::kOutputs * static_cast<int>(sizeof(std::uint16_t)));
 }
 
-// What a row's sum of a unit begins with: what 8, or the zero points, add to it is taken away.
+// What a row's sum of a unit begins with: what 8, or the zero points, or the way in which a table
+// is kept, add to it is taken away.
 template <class Dot, class Zeros>
 FT_INLINE typename Dot::Acc int4_begin(const Zeros& zeros, const RowGroup& group) {
-  if constexpr (std::is_same_v<Zeros, NoZeros>)
+  if constexpr (Dot::kHasTable)
+    return Dot::begin_table(group.start);
+  else if constexpr (std::is_same_v<Zeros, NoZeros>)
     return Dot::begin(group.start / kStartOverInt4);
   else
     return Dot::begin(zeros, group.start / kStartOverSum);
 }
 
-template <class Dot, int kRows, Prefetch kPrefetch, int kGroup, Int4Zeros kZeros>
+template <class Dot, int kRows, Prefetch kPrefetch, int kGroup, Int4Kind kKind>
 void int4_tile(const TileArgs& given) {
   const TileArgs args = given;  // what is written to c cannot change it
   constexpr int kUnit = kInt4Unit<kGroup>, kUnitSteps = kUnit / kInt4StepValues;
@@ -76,11 +89,12 @@ void int4_tile(const TileArgs& given) {
   const std::byte* groups = reinterpret_cast<const std::byte*>(args.groups);
   const std::byte* ahead = args.ahead;
   const std::byte* scales = w;
+  const typename Dot::Values values = int4_values<Dot>(args);
   bool first = args.first;
   for (std::int64_t step = 0; step < args.n_steps; step += kUnitSteps) {
     if (step * kInt4StepValues % kGroup == 0) {
       scales = w;
-      w += int4_header_bytes(kZeros);
+      w += int4_header_bytes(kKind);
     }
     RowGroup group[kRows];
 #pragma GCC unroll 8
@@ -91,13 +105,13 @@ void int4_tile(const TileArgs& given) {
         ask_for_part<true>(w + kInt4Ahead, column, kColumns, kUnitLines);
       if constexpr (kLinesAhead > 0) ask_for_part<false>(ahead, column, kColumns, kLinesAhead);
       typename Dot::Acc acc[kRows];
-      const auto zeros = int4_zeros<Dot, kZeros>(scales, column);
+      const auto zeros = int4_zeros<Dot, kKind>(scales, column);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) acc[r] = int4_begin<Dot>(zeros, group[r]);
       const std::byte* at = w + column * (kStepBytes / kColumns);
 #pragma GCC unroll 8
       for (int s = 0; s < kUnitSteps; s += Dot::kSteps) {
-        const typename Dot::W weights = Dot::weights(at + s * kStepBytes);
+        const typename Dot::W weights = Dot::weights(at + s * kStepBytes, values);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r)
           acc[r] = Dot::mac(acc[r], weights, a + r * args.a_stride + s * kInt4StepValues);
@@ -117,12 +131,13 @@ void int4_tile(const TileArgs& given) {
 
 // As kept_tile: some columns at a time, whose chains stay in registers; steps one by one, so that
 // their weights do, too.
-template <class Dot, int kRows, int kColumns, Prefetch kPrefetch, int kGroup, Int4Zeros kZeros>
+template <class Dot, int kRows, int kColumns, Prefetch kPrefetch, int kGroup, Int4Kind kKind>
 void kept_int4_tile(const TileArgs& args) {
   constexpr int kUnit = kInt4Unit<kGroup>, kUnitSteps = kUnit / kInt4StepValues;
   constexpr int kTurnsOfPanel = kPanel / (kColumns * Dot::kOutputs);
   constexpr int kLinesAhead = kInt4LinesAhead<kPrefetch, kUnitSteps> / kTurnsOfPanel;
   const std::byte* ahead = args.ahead;
+  const typename Dot::Values values = int4_values<Dot>(args);
   for (int turn = 0; turn < kTurnsOfPanel; ++turn) {
     const int column = turn * kColumns;
     const std::byte* w = args.w;
@@ -135,7 +150,7 @@ void kept_int4_tile(const TileArgs& args) {
     for (std::int64_t step = 0; step < args.n_steps; step += kUnitSteps) {
       if (step * kInt4StepValues % kGroup == 0) {
         scales = w;
-        w += int4_header_bytes(kZeros);
+        w += int4_header_bytes(kKind);
       }
       if constexpr (kLinesAhead > 0) ask_for_part<false>(ahead, 0, 1, kLinesAhead);
       ahead += kLinesAhead * kLine;
@@ -145,7 +160,7 @@ void kept_int4_tile(const TileArgs& args) {
       typename Dot::Acc acc[kRows][kColumns];
 #pragma GCC unroll 8
       for (int b = 0; b < kColumns; ++b) {
-        const auto zeros = int4_zeros<Dot, kZeros>(scales, column + b);
+        const auto zeros = int4_zeros<Dot, kKind>(scales, column + b);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) acc[r][b] = int4_begin<Dot>(zeros, *group(r));
       }
@@ -154,7 +169,7 @@ void kept_int4_tile(const TileArgs& args) {
 #pragma GCC unroll 8
         for (int b = 0; b < kColumns; ++b)
           weights[b] =
-              Dot::step_weights(w + (column + b) * (kStepBytes / (kPanel / Dot::kOutputs)));
+              Dot::step_weights(w + (column + b) * (kStepBytes / (kPanel / Dot::kOutputs)), values);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r)
           Dot::template add_step<kColumns>(acc[r], weights, a + r * args.a_stride);
@@ -173,25 +188,25 @@ void kept_int4_tile(const TileArgs& args) {
   }
 }
 
-template <class Dot, int kRows, Prefetch kPrefetch, int kGroup, Int4Zeros kZeros>
+template <class Dot, int kRows, Prefetch kPrefetch, int kGroup, Int4Kind kKind>
 constexpr TileFunction int4_tile_of() {
   if constexpr (Dot::kept_columns_for(kRows) > 0 && kPrefetch != Prefetch::kStream)
-    return kept_int4_tile<Dot, kRows, Dot::kept_columns_for(kRows), kPrefetch, kGroup, kZeros>;
+    return kept_int4_tile<Dot, kRows, Dot::kept_columns_for(kRows), kPrefetch, kGroup, kKind>;
   else
-    return int4_tile<Dot, kRows, kPrefetch, kGroup, kZeros>;
+    return int4_tile<Dot, kRows, kPrefetch, kGroup, kKind>;
 }
 
-template <class Dot, int kGroup, Int4Zeros kZeros, int kRows>
+template <class Dot, int kGroup, Int4Kind kKind, int kRows>
 void add_int4_tiles(Product& product) {
   auto& tile = product.tile[kRows - 1];
-  tile[0] = int4_tile_of<Dot, kRows, Prefetch::kNone, kGroup, kZeros>();
-  tile[1] = int4_tile_of<Dot, kRows, Prefetch::kStream, kGroup, kZeros>();
-  tile[2] = int4_tile_of<Dot, kRows, Prefetch::kOneLine, kGroup, kZeros>();
-  tile[3] = int4_tile_of<Dot, kRows, Prefetch::kTwoLines, kGroup, kZeros>();
-  if constexpr (kRows > 1) add_int4_tiles<Dot, kGroup, kZeros, kRows - 1>(product);
+  tile[0] = int4_tile_of<Dot, kRows, Prefetch::kNone, kGroup, kKind>();
+  tile[1] = int4_tile_of<Dot, kRows, Prefetch::kStream, kGroup, kKind>();
+  tile[2] = int4_tile_of<Dot, kRows, Prefetch::kOneLine, kGroup, kKind>();
+  tile[3] = int4_tile_of<Dot, kRows, Prefetch::kTwoLines, kGroup, kKind>();
+  if constexpr (kRows > 1) add_int4_tiles<Dot, kGroup, kKind, kRows - 1>(product);
 }
 
-template <int kGroup, Int4Zeros kZeros>
+template <int kGroup, Int4Kind kKind>
 Product make_int4_product() {
   Product product;
   product.activation = Activation::kI8;
@@ -199,17 +214,22 @@ Product make_int4_product() {
   product.k_multiple = kGroup;
   product.row_group = kInt4Unit<kGroup>;
   product.weight_group = kGroup;
-  product.group_header_bytes = int4_header_bytes(kZeros);
+  product.group_header_bytes = int4_header_bytes(kKind);
   product.chunk_steps = Simd::kChunkSteps;  // one tile takes a panel whole: it reads line by line
   product.scale = scale_outputs;
   static_assert(Simd::kChunkSteps * kInt4StepValues % kGroup == 0, "chunks are whole groups");
-  add_int4_tiles<DotI4, kGroup, kZeros, kTileRows>(product);
+  if constexpr (kKind == Int4Kind::kE2m1) {
+    product.int4_table = kE2m1Table.data();
+    add_int4_tiles<DotI4Table, kGroup, kKind, kTileRows>(product);
+  } else {
+    add_int4_tiles<DotI4, kGroup, kKind, kTileRows>(product);
+  }
   return product;
 }
 
-template <Int4Zeros kZeros>
+template <Int4Kind kKind>
 void make_int4_products(Product (&products)[3]) {
-  products[0] = make_int4_product<32, kZeros>();
-  products[1] = make_int4_product<64, kZeros>();
-  products[2] = make_int4_product<128, kZeros>();
+  products[0] = make_int4_product<32, kKind>();
+  products[1] = make_int4_product<64, kKind>();
+  products[2] = make_int4_product<128, kKind>();
 }

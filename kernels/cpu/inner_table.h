@@ -10,8 +10,9 @@ Isa make_table(CpuIsa isa, const char* name, const char* numerics) {
   table.bf16 = make_product<DotBf16, 2>();
   table.f16 = make_product<DotF16, 2>();
   table.i8 = make_product<DotI8, 4>();
-  make_int4_products<Int4Zeros::kEight>(table.i4[0]);
-  make_int4_products<Int4Zeros::kOfGroup>(table.i4[1]);
+  make_int4_products<Int4Kind::kOffset>(table.i4[0]);
+  make_int4_products<Int4Kind::kZeroPoints>(table.i4[1]);
+  make_int4_products<Int4Kind::kE2m1>(table.i4[2]);
   table.rms_norm = rms_norm;
   table.to_bf16 = to_bf16;
   table.to_i8 = to_i8;

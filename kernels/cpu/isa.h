@@ -32,9 +32,12 @@ inline constexpr int kPrefetches = 4;
 // there are some.
 inline constexpr int kInt4StepValues = 8;
 inline constexpr int kInt4ScaleBytes = kPanel * 2;
-constexpr int int4_header_bytes(Int4Zeros zeros) {
-  return kInt4ScaleBytes + (zeros == Int4Zeros::kOfGroup ? kPanel : 0);
+constexpr int int4_header_bytes(Int4Kind kind) {
+  return kInt4ScaleBytes + (kind == Int4Kind::kZeroPoints ? kPanel : 0);
 }
+
+// In the place of a table, where codes are themselves the weights, but for what start takes away.
+struct PlainCodes {};
 
 // Consecutive values of a row that are rounded to 8 bits with one scale; 32 beside weights of four
 // bits in groups of 32. Smaller ones round less and cost more: each is one more sum in floating
@@ -45,7 +48,8 @@ struct RowGroup {
   std::int32_t start = 0;  // -128 times the sum of the codes: weights are stored as w + 128
 };
 // Weights of four bits are stored as w + 8, or their zero point stands beside them: what start is
-// over -8 times the sum of the codes, and over -1 times it.
+// over -8 times the sum of the codes, and over -1 times it. A table's values have 128 added where
+// the processor's product takes weights without a sign, which is what start takes away.
 inline constexpr std::int32_t kStartOverInt4 = 16, kStartOverSum = 128;
 
 // One tile: rows x one panel over n_steps steps, whole groups of them where there are some. Sums
@@ -60,6 +64,7 @@ struct TileArgs {
   float* c = nullptr;
   bool first = false;  // start from zero instead of c
   int n_rows = 0;
+  const std::int8_t* table = nullptr;  // of four bits: what codes stand for, [16]
 };
 using TileFunction = void (*)(const TileArgs&);
 
@@ -76,10 +81,11 @@ constexpr bool is_integer(Activation activation) {
 struct Product {
   Activation activation = Activation::kF32;
   int k_per_step = 1;
-  int k_multiple = 4;            // n_in is padded to it
-  int row_group = kGroupValues;  // values of a row that share a scale; integers only
-  int weight_group = 0;          // of four bits: weights that share a scale
-  int group_header_bytes = 0;    // of four bits: what stands before the steps of a group
+  int k_multiple = 4;                       // n_in is padded to it
+  int row_group = kGroupValues;             // values of a row that share a scale; integers only
+  int weight_group = 0;                     // of four bits: weights that share a scale
+  int group_header_bytes = 0;               // of four bits: what stands before the steps of a group
+  const std::int8_t* int4_table = nullptr;  // where codes are looked up: TileArgs::table
   // Outputs whose first halves of a step stand before their second halves, for a kernel that takes
   // one half at a time; 0: those of an output stand together.
   int halves_of = 0;
@@ -144,7 +150,7 @@ struct Isa {
   const char* name = "";
   const char* numerics = "";  // equal where bits are equal
   Product f32, bf16, f16, i8;
-  Product i4[2][3];  // by Int4Zeros and kInt4Groups
+  Product i4[kInt4Kinds][3];  // by Int4Kind and kInt4Groups
 
   void (*rms_norm)(const float* x, const float* norm, float eps, std::int64_t n, float* out) =
       nullptr;
@@ -177,10 +183,10 @@ struct Isa {
   void (*exp_weights)(const float* x, std::int64_t n, double factor, double shift, double* out) =
       nullptr;
 
-  // group and zeros: of kI4.
-  const Product& product(DType dtype, std::int64_t group, Int4Zeros zeros) const {
+  // group and kind: of kI4.
+  const Product& product(DType dtype, std::int64_t group, Int4Kind kind) const {
     const int by_group = group == 32 ? 0 : group == 64 ? 1 : 2;
-    return dtype == DType::kI4     ? i4[static_cast<int>(zeros)][by_group]
+    return dtype == DType::kI4     ? i4[static_cast<int>(kind)][by_group]
            : dtype == DType::kF32  ? f32
            : dtype == DType::kBf16 ? bf16
            : dtype == DType::kF16  ? f16

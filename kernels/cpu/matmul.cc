@@ -37,6 +37,7 @@ void run_tiles(const PackedView& view,
     TileArgs args;
     args.n_steps = std::min(chunk, view.n_steps - begin);
     args.a_stride = rows.stride;
+    args.table = view.product->int4_table;
     args.first = begin == 0;
     const std::int64_t first_group = begin * view.product->k_per_step / view.product->row_group;
     std::int32_t row = 0;

@@ -1,9 +1,9 @@
 // The matrix product inside four ops: rows are prepared (normed, converted) once, then every member
 // of the team walks its own contiguous run of panels; of many rows two members may share a panel.
 // Packed weights: [panel][step][256 bytes], 64 outputs side by side, k outermost, n_out padded to
-// 64 and n_in to what the kernel likes with zeros; int8 is stored as w + 128, int4 as w + 8 or with
-// a zero point, and their sums begin with what that takes away again. Of int4 scales and zero
-// points of a group stand before its steps.
+// 64 and n_in to what the kernel likes with zeros; int8 is stored as w + 128, int4 as w + 8, with
+// a zero point or as a place in a table, and sums begin with what takes that away again. Of int4
+// scales and zero points of a group stand before its steps.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr std::int64_t panels_of(std::int64_t n_out) { return (n_out + kPanel - 
 // A packed matrix seen through one instruction set.
 struct PackedView {
   PackedView(const Linear& linear, const Isa& isa)
-      : product(&isa.product(linear.dtype, linear.group, linear.zeros)),
+      : product(&isa.product(linear.dtype, linear.group, linear.kind)),
         weights(linear.weights.as<std::byte>()),
         scales(linear.scales.as<float>()),
         bias(linear.bias.as<float>()),

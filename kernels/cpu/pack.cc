@@ -104,7 +104,7 @@ std::int64_t take_rows(const Origin& origin,
                        std::vector<std::byte>& space) {
   const LinearSource& source = *origin.source;
   const std::int64_t n = std::min<std::int64_t>(kPanel - column, source.n_out - origin.row),
-                     bytes = row_bytes(source.dtype, source.n_in, source.group, source.zeros);
+                     bytes = row_bytes(source.dtype, source.n_in, source.group, source.kind);
   const auto* from = static_cast<const std::byte*>(source.data) + origin.row * bytes;
   if (source.rows != nullptr) {
     space.resize(static_cast<std::size_t>(kPanel * bytes));
@@ -126,7 +126,7 @@ void pack_panel(std::span<const LinearSource> sources,
                 std::int64_t panel,
                 std::vector<std::byte>& space) {
   const bool is_int4 = linear.dtype == DType::kI4;
-  const std::int64_t bytes = row_bytes(linear.dtype, linear.n_in, linear.group, linear.zeros);
+  const std::int64_t bytes = row_bytes(linear.dtype, linear.n_in, linear.group, linear.kind);
   PanelRows rows;
   for (std::int64_t column = 0; column < kPanel;) {
     const std::int64_t i = panel * kPanel + column;
@@ -153,7 +153,7 @@ void pack_panel(std::span<const LinearSource> sources,
     if (is_int4 && begin % group_steps == 0) {
       const std::int64_t group = begin / group_steps;
       write_int4_scales(rows.at, code_bytes + group * 2, to);
-      if (linear.zeros == Int4Zeros::kOfGroup)
+      if (linear.kind == Int4Kind::kZeroPoints)
         write_int4_zeros(rows.at, code_bytes + n_groups * 2 + group, to + kInt4ScaleBytes);
       to += shape.product->group_header_bytes;
     }

@@ -240,10 +240,12 @@ struct DotI4 {
   static constexpr int kept_columns_for(int) { return 0; }
   using Acc = __m256i;
   using Scales = __m256;
+  static constexpr bool kHasTable = false;
+  using Values = PlainCodes;
   struct W {
     __m256i part[8];
   };
-  FT_INLINE W weights(const std::byte* p) {
+  FT_INLINE W weights(const std::byte* p, PlainCodes) {
     const __m256i low = _mm256_set1_epi8(15);
     W w;
 #pragma GCC unroll 4
@@ -284,4 +286,33 @@ struct DotI4 {
     const __m256 scale = _mm256_mul_ps(s, _mm256_set1_ps(t));
     _mm256_storeu_ps(c, _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc), scale, chain));
   }
+};
+
+// Values of a table have signs, which go to the row's codes: a pair of products is at most
+// 2 * 128 * 127 and fits 16 bits, two pairs do not.
+struct DotI4Table : DotI4 {
+  static constexpr bool kHasTable = true;
+  using Values = __m256i;
+  FT_INLINE Values values(const std::int8_t* table) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  }
+  FT_INLINE W weights(const std::byte* p, const Values& values) {
+    W w = DotI4::weights(p, {});
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * kSteps; ++i) w.part[i] = _mm256_shuffle_epi8(values, w.part[i]);
+    return w;
+  }
+  FT_INLINE Acc mac(const Acc& c, const W& w, const std::byte* a) {
+    Acc sum = c;
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * kSteps; ++i) {
+      std::int32_t four;
+      __builtin_memcpy(&four, a + 4 * i, sizeof four);
+      const __m256i pairs = _mm256_maddubs_epi16(
+          _mm256_abs_epi8(w.part[i]), _mm256_sign_epi8(_mm256_set1_epi32(four), w.part[i]));
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    }
+    return sum;
+  }
+  FT_INLINE Acc begin_table(std::int32_t) { return _mm256_setzero_si256(); }
 };

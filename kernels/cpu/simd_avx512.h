@@ -268,10 +268,12 @@ struct DotI4 {
 #else
   static constexpr int kept_columns_for(int) { return 0; }
 #endif
+  static constexpr bool kHasTable = false;
+  using Values = PlainCodes;
   struct W {
     __m512i quarter[4];
   };
-  FT_INLINE W weights(const std::byte* p) {
+  FT_INLINE W weights(const std::byte* p, PlainCodes) {
     const __m512i low = _mm512_set1_epi8(15);
     const __m512i one = _mm512_loadu_si512(p), two = _mm512_loadu_si512(p + kStepBytes);
     return {{_mm512_and_si512(one, low), _mm512_and_si512(_mm512_srli_epi16(one, 4), low),
@@ -292,7 +294,7 @@ struct DotI4 {
   struct Step {
     __m512i low, high;
   };
-  FT_INLINE Step step_weights(const std::byte* p) {
+  FT_INLINE Step step_weights(const std::byte* p, PlainCodes) {
     const __m512i mask = _mm512_set1_epi8(15), line = _mm512_loadu_si512(p);
     return {_mm512_and_si512(line, mask), _mm512_and_si512(_mm512_srli_epi16(line, 4), mask)};
   }
@@ -339,4 +341,44 @@ struct DotI4 {
     const __m512 scale = _mm512_mul_ps(s, _mm512_set1_ps(t));
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), scale, chain);
   }
+};
+
+// With VNNI a table has 128 added to its values. Without, their signs go to the row's codes: a pair
+// of products is at most 2 * 128 * 127 and fits 16 bits.
+struct DotI4Table : DotI4 {
+  static constexpr bool kHasTable = true;
+  using Values = __m512i;
+  FT_INLINE W weights(const std::byte* p, Values values) {
+    W w = DotI4::weights(p, {});
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) w.quarter[i] = _mm512_shuffle_epi8(values, w.quarter[i]);
+    return w;
+  }
+  FT_INLINE __m512i four_times(const std::int8_t* table) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  }
+#if defined(__AVX512VNNI__)
+  FT_INLINE Values values(const std::int8_t* table) {
+    return _mm512_xor_si512(four_times(table), _mm512_set1_epi8(-128));
+  }
+  FT_INLINE Step step_weights(const std::byte* p, Values values) {
+    const Step codes = DotI4::step_weights(p, {});
+    return {_mm512_shuffle_epi8(values, codes.low), _mm512_shuffle_epi8(values, codes.high)};
+  }
+  FT_INLINE Acc begin_table(std::int32_t start) { return begin(start); }
+#else
+  FT_INLINE Values values(const std::int8_t* table) { return four_times(table); }
+  FT_INLINE Acc mac(Acc c, const W& w, const std::byte* a) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const __m512i codes = four(a + 4 * i), signs = w.quarter[i];
+      const __m512i turned =
+          _mm512_mask_sub_epi8(codes, _mm512_movepi8_mask(signs), _mm512_setzero_si512(), codes);
+      const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(signs), turned);
+      c = _mm512_add_epi32(c, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+    }
+    return c;
+  }
+  FT_INLINE Acc begin_table(std::int32_t) { return _mm512_setzero_si512(); }
+#endif
 };

@@ -163,10 +163,12 @@ struct DotI4 {
   static constexpr int kept_columns_for(int) { return 0; }
   using Acc = Simd::I;
   using Scales = Simd::V;
+  static constexpr bool kHasTable = false;
+  using Values = PlainCodes;
   struct W {
     std::uint8_t w[64];
   };
-  FT_INLINE W weights(const std::byte* p) {
+  FT_INLINE W weights(const std::byte* p, PlainCodes) {
     W w;
     __builtin_memcpy(&w, p, sizeof w);
     return w;
@@ -198,4 +200,32 @@ struct DotI4 {
     const Simd::V scale = Simd::mul(s, Simd::set1(t));
     Simd::store(c, Simd::fma(__builtin_convertvector(acc, Simd::V), scale, chain));
   }
+};
+
+struct DotI4Table : DotI4 {
+  static constexpr bool kHasTable = true;
+  using Values = const std::int8_t*;
+  struct W {
+    std::int8_t low[64], high[64];
+  };
+  FT_INLINE Values values(const std::int8_t* table) { return table; }
+  // Functions of their own: inlined into tiles of six rows they take minutes to compile.
+  __attribute__((noinline)) static W weights(const std::byte* p, Values table) {
+    W w;
+    for (int i = 0; i < 64; ++i) {
+      const auto code = std::to_integer<unsigned>(p[i]);
+      w.low[i] = table[code & 15u];
+      w.high[i] = table[code >> 4u];
+    }
+    return w;
+  }
+  __attribute__((noinline)) static Acc mac(Acc c, const W& w, const std::byte* a) {
+    std::int8_t codes[8];
+    __builtin_memcpy(codes, a, sizeof codes);
+    for (int i = 0; i < 16; ++i)
+      for (int j = 0; j < 4; ++j)
+        c[i] += w.low[4 * i + j] * codes[j] + w.high[4 * i + j] * codes[4 + j];
+    return c;
+  }
+  FT_INLINE Acc begin_table(std::int32_t) { return Acc{}; }
 };

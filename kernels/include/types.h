@@ -4,6 +4,7 @@
 // a backend reads or writes through one.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -55,13 +56,19 @@ constexpr bool is_quantised(DType dtype) {
   return dtype == DType::kI8 || dtype == DType::kF8E4M3 || dtype == DType::kI4;
 }
 
-// What is subtracted from the codes of kI4: 8, or a zero point that each group has beside its
-// scale.
-enum class Int4Zeros : std::uint8_t { kEight, kOfGroup };
+// What the codes of kI4 stand for, before scales: kOffset: the code less 8. kZeroPoints: the code
+// less a zero point that each group has beside its scale. kE2m1: twice the value of a float of four
+// bits (kE2m1Table); twice, so that products take integers.
+enum class Int4Kind : std::uint8_t { kOffset, kZeroPoints, kE2m1 };
+inline constexpr int kInt4Kinds = 3;
+
+// By code: a sign, two bits of exponent, one of mantissa, as the OCP Microscaling formats have it.
+using Int4Table = std::array<std::int8_t, 16>;
+inline constexpr Int4Table kE2m1Table{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 // A row of kI4: codes 0 to 15, behind them a float16 for each group of 32, 64 or 128 weights, and
-// with kOfGroup behind those a byte for each group, its zero point, 0 to 15. A weight is
-// (code - zero point) * the group's * the row's scale. Eight codes are four bytes: byte j has code
+// with kZeroPoints behind those a byte for each group, its zero point, 0 to 15. A weight is what
+// its code stands for * the group's * the row's scale. Eight codes are four bytes: byte j has code
 // j in its low half and code j + 4 in its high half, as the CPU's tiles read them. The last group
 // is filled up with codes of 8.
 inline constexpr std::int64_t kInt4Groups[] = {32, 64, 128};
@@ -75,21 +82,21 @@ constexpr std::int64_t int4_code_bytes(std::int64_t n_in, std::int64_t group) {
   return int4_groups_of(n_in, group) * group / 2;
 }
 
-// Of a row in host memory. group and zeros: of kI4.
+// Of a row in host memory. group and kind: of kI4.
 constexpr std::int64_t row_bytes(DType dtype,
                                  std::int64_t n_in,
                                  std::int64_t group,
-                                 Int4Zeros zeros = Int4Zeros::kEight) {
+                                 Int4Kind kind = Int4Kind::kOffset) {
   if (dtype == DType::kI4) {
-    const std::int64_t beside = zeros == Int4Zeros::kOfGroup ? 3 : 2;
+    const std::int64_t beside = kind == Int4Kind::kZeroPoints ? 3 : 2;
     return int4_code_bytes(n_in, group) + int4_groups_of(n_in, group) * beside;
   }
   return n_in * static_cast<std::int64_t>(size_bytes(dtype));
 }
 
 // As the numerics fingerprint has a type of weights: "int8", "int4/32", with zero points
-// "int4z/32".
-std::string weight_type_name(DType dtype, std::int64_t group, Int4Zeros zeros);
+// "int4z/32", floats of four bits "e2m1/32".
+std::string weight_type_name(DType dtype, std::int64_t group, Int4Kind kind);
 
 // The longest row of a kI8 matrix that backends take.
 inline constexpr std::int64_t kMaxInInt8 = 65536;
@@ -162,7 +169,7 @@ struct LinearSource {
   const float* bias = nullptr;      // [n_out] or null
   const RowReader* rows = nullptr;  // instead of data and scales
   std::int64_t group = 0;           // of kI4
-  Int4Zeros zeros = Int4Zeros::kEight;
+  Int4Kind kind = Int4Kind::kOffset;
 };
 
 // How several matrices that share their input become one.
@@ -178,7 +185,7 @@ struct Linear {
   std::int64_t n_out = 0;  // of all stacked matrices together
   std::int64_t n_in = 0;
   std::int64_t group = 0;  // weights that share a scale, of kI4
-  Int4Zeros zeros = Int4Zeros::kEight;
+  Int4Kind kind = Int4Kind::kOffset;
   Buffer weights;  // packed; the layout is the backend's
   Buffer scales;   // [n_out padded] f32, quantised dtypes only
   Buffer bias;     // [n_out padded] f32, if any source has one

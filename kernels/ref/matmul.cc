@@ -11,18 +11,18 @@ namespace {
 
 double int4_element(const LinearSource& source, std::int64_t row, std::int64_t k) {
   const std::byte* codes = static_cast<const std::byte*>(source.data) +
-                           row * row_bytes(DType::kI4, source.n_in, source.group, source.zeros);
+                           row * row_bytes(DType::kI4, source.n_in, source.group, source.kind);
   const auto two = std::to_integer<int>(codes[k / 8 * 4 + k % 4]);
   const int code = k % 8 < 4 ? two & 15 : two >> 4;
   const std::byte* scales = codes + int4_code_bytes(source.n_in, source.group);
   std::uint16_t scale = 0;
   std::memcpy(&scale, scales + k / source.group * 2, 2);
-  int zero = 8;
-  if (source.zeros == Int4Zeros::kOfGroup)
-    zero = std::to_integer<int>(
-        scales[int4_groups_of(source.n_in, source.group) * 2 + k / source.group]);
-  return (code - zero) * static_cast<double>(f16_to_f32(scale)) *
-         static_cast<double>(source.scales[row]);
+  int value = code - 8;
+  if (source.kind == Int4Kind::kE2m1) value = kE2m1Table[static_cast<std::size_t>(code)];
+  if (source.kind == Int4Kind::kZeroPoints)
+    value = code - std::to_integer<int>(
+                       scales[int4_groups_of(source.n_in, source.group) * 2 + k / source.group]);
+  return value * static_cast<double>(f16_to_f32(scale)) * static_cast<double>(source.scales[row]);
 }
 
 double element(const LinearSource& source, std::int64_t row, std::int64_t k) {

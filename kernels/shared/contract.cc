@@ -36,9 +36,10 @@ void check_sizes(std::span<const LinearSource> sources, Stacking stacking) {
     FORETOKEN_CHECK(source.group == first.group, "stacked matrices share their groups");
     FORETOKEN_CHECK(source.dtype == DType::kI4 ? is_int4_group(source.group) : source.group == 0,
                     "groups of 32, 64 or 128 go with int4, and only with it");
-    FORETOKEN_CHECK(source.zeros == first.zeros, "stacked matrices all have zero points or none");
-    FORETOKEN_CHECK(source.dtype == DType::kI4 || source.zeros == Int4Zeros::kEight,
-                    "zero points go with int4 alone");
+    FORETOKEN_CHECK(source.kind == first.kind,
+                    "what stacked matrices' codes stand for is the same");
+    FORETOKEN_CHECK(source.dtype == DType::kI4 || source.kind == Int4Kind::kOffset,
+                    "kinds of codes go with int4 alone");
   }
   if (stacking == Stacking::kGateUp) {
     FORETOKEN_CHECK(sources.size() == 2, "gate and up");

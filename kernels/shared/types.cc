@@ -2,10 +2,10 @@
 
 namespace foretoken {
 
-std::string weight_type_name(DType dtype, std::int64_t group, Int4Zeros zeros) {
+std::string weight_type_name(DType dtype, std::int64_t group, Int4Kind kind) {
   if (dtype != DType::kI4) return dtype_name(dtype);
-  return std::string(dtype_name(dtype)) + (zeros == Int4Zeros::kOfGroup ? "z/" : "/") +
-         std::to_string(group);
+  static constexpr const char* kNames[kInt4Kinds] = {"int4/", "int4z/", "e2m1/"};
+  return kNames[static_cast<int>(kind)] + std::to_string(group);
 }
 
 }  // namespace foretoken

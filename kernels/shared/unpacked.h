@@ -16,7 +16,7 @@ inline Linear unpacked(std::span<const LinearSource> sources, Stacking stacking)
   linear.stacking = stacking;
   linear.n_in = sources.front().n_in;
   linear.group = sources.front().group;
-  linear.zeros = sources.front().zeros;
+  linear.kind = sources.front().kind;
   for (const LinearSource& source : sources) linear.n_out += source.n_out;
   return linear;
 }

@@ -48,7 +48,8 @@ std::string quantised_as(const ModelInfo& info) {
   if (types.int4_group != 0) {
     text += types.int4_group == kWholeRow ? "int4, a scale for each row"
                                           : "int4 in groups of " + std::to_string(types.int4_group);
-    if (types.int4_zeros != Int4Zeros::kEight) text += " with zero points";
+    if (types.int4_kind == Int4Kind::kZeroPoints) text += " with zero points";
+    if (types.int4_kind == Int4Kind::kE2m1) text += ", floats (mxfp4)";
     if (info.has_groups_out_of_order) text += ", groups out of order (desc_act)";
     if (types.in_8_bits) text += ", ";
   }
@@ -61,7 +62,8 @@ OrderedJson quantisation_json(const ModelInfo& info) {
   OrderedJson json{{"method", method_of(types)}, {"int4", nullptr}, {"in_8_bits", nullptr}};
   if (types.int4_group != 0)
     json["int4"] = {{"group", types.int4_group == kWholeRow ? 0 : types.int4_group},
-                    {"zero_points", types.int4_zeros != Int4Zeros::kEight},
+                    {"zero_points", types.int4_kind == Int4Kind::kZeroPoints},
+                    {"type", types.int4_kind == Int4Kind::kE2m1 ? "e2m1" : "int"},
                     {"in_order", !info.has_groups_out_of_order}};
   if (types.in_8_bits) json["in_8_bits"] = dtype_name(*types.in_8_bits);
   return json;

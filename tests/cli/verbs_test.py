@@ -274,7 +274,7 @@ class Verbs(unittest.TestCase):
             for words in (["--dtype", "int8"], ["--set", "model.dtype=int8"]):
                 self.assertIn('model.dtype "int8": matrices as int8 16\n', run("model", verb, folder, *words).stdout)
         report = json.loads(run("model", "info", folder, "--json").stdout)
-        self.assertEqual({"method": "gptq", "int4": {"group": 64, "zero_points": True, "in_order": True}, "in_8_bits": None},
+        self.assertEqual({"method": "gptq", "int4": {"group": 64, "zero_points": True, "type": "int", "in_order": True}, "in_8_bits": None},
                          report["quantisation"])
         widened = json.loads(run("model", "info", folder, "--dtype", "float32", "--json").stdout)
         self.assertEqual(("float32", "float32 16"), (widened["model_dtype"], widened["held_as"]))

@@ -60,24 +60,26 @@ inline const Device kEmulatedDevices[] = {
 
 inline void PrintTo(const Device& device, std::ostream* to) { *to << device.name; }
 
-// A weight matrix's dtype; of int4, the weights that share a scale and their zero points too.
+// A weight matrix's dtype; of int4, the weights that share a scale and what codes stand for, too.
 struct WeightType {
-  WeightType(DType dtype_in, std::int64_t group_in = 0, Int4Zeros zeros_in = Int4Zeros::kEight)
-      : dtype(dtype_in), group(group_in), zeros(zeros_in) {}
+  WeightType(DType dtype_in, std::int64_t group_in = 0, Int4Kind kind_in = Int4Kind::kOffset)
+      : dtype(dtype_in), group(group_in), kind(kind_in) {}
   DType dtype;
   std::int64_t group;
-  Int4Zeros zeros;
+  Int4Kind kind;
 };
 
 inline std::string name_of(const WeightType& type) {
   return dtype_name(type.dtype) + (type.group == 0 ? "" : "/" + std::to_string(type.group)) +
-         (type.zeros == Int4Zeros::kEight ? "" : " with zero points");
+         (type.kind == Int4Kind::kOffset       ? ""
+          : type.kind == Int4Kind::kZeroPoints ? " with zero points"
+                                               : " of E2M1");
 }
 
 inline std::vector<WeightType> types_on_cpu() {
   std::vector<WeightType> types(cases::weight_dtypes().begin(), cases::weight_dtypes().end());
-  for (const Int4Zeros zeros : {Int4Zeros::kEight, Int4Zeros::kOfGroup})
-    for (const std::int64_t group : kInt4Groups) types.emplace_back(DType::kI4, group, zeros);
+  for (const Int4Kind kind : {Int4Kind::kOffset, Int4Kind::kZeroPoints, Int4Kind::kE2m1})
+    for (const std::int64_t group : kInt4Groups) types.emplace_back(DType::kI4, group, kind);
   return types;
 }
 
@@ -221,7 +223,7 @@ struct Weights {
           std::int64_t n_out_in,
           std::int64_t n_in_in,
           bool with_bias = false)
-      : dtype(type.dtype), group(type.group), zeros(type.zeros), n_out(n_out_in), n_in(n_in_in) {
+      : dtype(type.dtype), group(type.group), kind(type.kind), n_out(n_out_in), n_in(n_in_in) {
     if (dtype == DType::kI4)
       fill_int4(rng);
     else
@@ -240,11 +242,11 @@ struct Weights {
             .scales = scales.empty() ? nullptr : scales.data(),
             .bias = bias.empty() ? nullptr : bias.data(),
             .group = group,
-            .zeros = zeros};
+            .kind = kind};
   }
   DType dtype;
   std::int64_t group;
-  Int4Zeros zeros;
+  Int4Kind kind;
   std::int64_t n_out, n_in;
   std::vector<std::byte> raw;
   std::vector<float> scales, bias;
@@ -252,11 +254,11 @@ struct Weights {
  private:
   // Every code and zero point, and scales of both signs, zero, subnormal and large.
   void fill_int4(std::mt19937& rng) {
-    const std::int64_t bytes = row_bytes(dtype, n_in, group, zeros),
+    const std::int64_t bytes = row_bytes(dtype, n_in, group, kind),
                        codes = int4_code_bytes(n_in, group),
                        end_of_scales = codes + 2 * int4_groups_of(n_in, group);
     raw.resize(static_cast<std::size_t>(n_out * bytes) + 1);
-    std::uniform_int_distribution<int> byte(0, 255), kind(0, 9);
+    std::uniform_int_distribution<int> byte(0, 255), choice(0, 9);
     std::uniform_real_distribution<float> usual(-8, 8);
     for (std::int64_t row = 0; row < n_out; ++row) {
       std::byte* at = raw.data() + 1 + row * bytes;
@@ -264,7 +266,7 @@ struct Weights {
       for (std::int64_t i = end_of_scales; i < bytes; ++i)
         at[i] = static_cast<std::byte>(byte(rng) % 16);
       for (std::int64_t i = codes; i < end_of_scales; i += 2) {
-        const int which = kind(rng);
+        const int which = choice(rng);
         const float scale = which == 0 ? 0.0f : which == 1 ? 3e-7f : usual(rng);
         const std::uint16_t half = f32_to_f16(scale);
         std::memcpy(at + i, &half, sizeof half);

@@ -19,6 +19,7 @@
 #include "common/model/logit_difference.h"
 #include "common/model/pair.h"
 #include "tests/model/edit_tensors.h"
+#include "tests/model/int4_rows.h"
 #include "tests/support/temp_folder.h"
 
 namespace foretoken {
@@ -266,6 +267,14 @@ TEST_F(Int4Folders, BrokenTensorsAreNamedWithWhatIsExpected) {
   EXPECT_THAT(shorter("int4_zeros", zeros), HasSubstr(zeros + " has shape [11, 3]"));
   EXPECT_THAT(of_type("int4_zeros", zeros, TensorType::kU8), HasSubstr(zeros + " has dtype U8"));
   EXPECT_THAT(of_type("int4_zeros", zeros, TensorType::kI8), HasSubstr("implies [96, 3]"));
+  const std::string codes = kQueryModule + ".weight_packed",
+                    exponents = kQueryModule + ".weight_scale";
+  EXPECT_THAT(without("mxfp4", codes), HasSubstr("no tensor " + kQueryModule + ".weight; the"));
+  EXPECT_THAT(without("mxfp4", exponents), HasSubstr("no tensor " + exponents + "; the"));
+  EXPECT_THAT(shorter("mxfp4", codes), HasSubstr(codes + " has shape [95, 48]"));
+  EXPECT_THAT(shorter("mxfp4", exponents), HasSubstr(exponents + " has shape [95, 3]"));
+  EXPECT_THAT(of_type("mxfp4", exponents, TensorType::kI8),
+              HasSubstr(exponents + " has dtype I8; supported here: U8"));
 }
 
 TEST_F(Int4Folders, ScalesThatAreNoNumbersAreFoundWhereTheyLie) {
@@ -283,6 +292,98 @@ TEST_F(Int4Folders, ScalesThatAreNoNumbersAreFoundWhereTheyLie) {
   expect_refused(path, kQueryModule + ".scales has an infinity at [2, 5]");
   at(0);
   EXPECT_EQ(load(path), "accepted") << "a group of zeros";
+}
+
+// Of MXFP4 a byte for each 32 weights, 2^(byte - 127).
+TEST_F(Int4Folders, ExponentsOfFloatsThatAreNoScalesAreFoundWhereTheyLie) {
+  const fs::path path = fixture("mxfp4");
+  const std::string exponents = kQueryModule + ".weight_scale";
+  const auto at = [&](int exponent) {  // output 5, group 2
+    edit_tensors(path, [&](Tensors& tensors) {
+      Tensor& scales = tensors.at(exponents);
+      scales.bytes[static_cast<std::size_t>(5 * scales.shape[1] + 2)] =
+          static_cast<std::byte>(exponent);
+    });
+  };
+  at(255);
+  expect_refused(path, exponents + " has 255 at [5, 2], a NaN: exponents of 4-bit floats");
+  at(244);
+  expect_refused(path, exponents + " has 244 at [5, 2], the scale 2^117: exponents of 4-bit");
+  for (const int exponent : {0, 243}) {
+    at(exponent);
+    EXPECT_EQ(load(path), "accepted") << exponent;
+  }
+}
+
+// Weights as their definition has them: the float of the code times 2^(byte - 127).
+TEST_F(Int4Folders, FloatsWidenToTheirValues) {
+  const fs::path path = fixture("mxfp4"), widened = folder_ / "widened";
+  fs::copy(path, widened);
+  edit_config(widened, [](Json& config) { config = nullptr; });
+  edit_tensors(widened, [](Tensors& tensors) {
+    Tensors floats;
+    for (const auto& [name, tensor] : tensors) {
+      if (name.ends_with("_scale")) continue;
+      if (!name.ends_with("_packed")) {
+        floats[name] = tensor;
+        continue;
+      }
+      const std::string weight = name.substr(0, name.size() - 7);
+      const Tensor& exponents = tensors.at(weight + "_scale");
+      std::vector<float> values;
+      for (std::size_t i = 0; i < 2 * tensor.bytes.size(); ++i) {
+        const int two = std::to_integer<int>(tensor.bytes[i / 2]);
+        values.push_back(std::ldexp(static_cast<float>(test::twice_e2m1(two >> i % 2 * 4 & 15)),
+                                    std::to_integer<int>(exponents.bytes[i / 32]) - 128));
+      }
+      floats[weight] = {TensorType::kF32, {tensor.shape[0], 2 * tensor.shape[1]}, as_bytes(values)};
+    }
+    tensors = std::move(floats);
+  });
+  const LoadOptions options{.dtype = WeightDType::kF32};
+  const auto first = load_model(path, *backend_, options),
+             second = load_model(widened, *backend_, options);
+  EXPECT_EQ(compare_logits(*first, *second, *backend_, kSomeTokens).largest, 0);
+}
+
+TEST_F(Int4Folders, FloatsOfOtherKindsAreRefusedByName) {
+  const auto with = [&](const char* key, const Json& value) {
+    const fs::path path = fixture("mxfp4");
+    edit_config(path,
+                [&](Json& config) { config["config_groups"]["group_0"]["weights"][key] = value; });
+    std::string said = load(path);
+    fs::remove_all(path);
+    return said;
+  };
+  EXPECT_THAT(with("strategy", "tensor_group"),
+              HasSubstr("weights.strategy is \"tensor_group\"; supported for floats of 4 bits: "
+                        "group (MXFP4)"));
+  EXPECT_THAT(with("group_size", 16), HasSubstr("weights.group_size is 16; supported for floats"));
+  EXPECT_THAT(with("group_size", nullptr), HasSubstr("weights.group_size must be a whole number"));
+  EXPECT_THAT(with("symmetric", false), HasSubstr("weights.symmetric is false; supported for fl"));
+  EXPECT_THAT(with("scale_dtype", "torch.float8_e4m3fn"),
+              HasSubstr("weights.scale_dtype is \"torch.float8_e4m3fn\"; supported for floats"));
+  EXPECT_THAT(with("type", "int"),
+              HasSubstr("weight_packed has shape [96, 48]; the config implies [96, 12]"));
+  EXPECT_THAT(with("type", "complex"), HasSubstr("supported for 4 bits: int, float"));
+  EXPECT_THAT(load_with("mxfp4", "format", "nvfp4-pack-quantized"),
+              HasSubstr("format is \"nvfp4-pack-quantized\"; supported"));
+}
+
+// Beside floats of four bits, what is quantised while loading becomes such, too.
+TEST_F(Int4Folders, MatricesLeftInSixteenBitsBecomeFloatsOfFourBitsIfInt4IsAskedFor) {
+  const fs::path path = fixture("mxfp4");
+  edit_tensors(path, [](Tensors& tensors) {
+    const Tensor gone = tensors.at(kGateModule + ".weight_packed");
+    tensors.erase(kGateModule + ".weight_packed");
+    tensors.erase(kGateModule + ".weight_scale");
+    const std::vector<std::uint16_t> ones(2 * gone.bytes.size(), 0x3c00);
+    tensors[kGateModule + ".weight"] = {
+        TensorType::kF16, {gone.shape[0], 2 * gone.shape[1]}, as_bytes(ones)};
+  });
+  EXPECT_THAT(load(path), HasSubstr("matrices that share their input must be quantised alike"));
+  EXPECT_EQ(load_model(path, *backend_, {.dtype = WeightDType::kI4})->config().weight_types,
+            "e2m1/32 14, int8 2");
 }
 
 // AutoGPTQ and AutoAWQ wrote no quantization_config at first.

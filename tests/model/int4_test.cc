@@ -28,7 +28,7 @@ Written written(const std::vector<float>& values, std::int64_t group) {
   const auto n = static_cast<std::int64_t>(values.size());
   Written w;
   w.row.assign(static_cast<std::size_t>(row_bytes(DType::kI4, n, group)), std::byte{0xee});
-  w.scale = quantise_row_to_int4(values, group, Int4Zeros::kEight, w.row.data()).value();
+  w.scale = quantise_row_to_int4(values, group, Int4Kind::kOffset, w.row.data()).value();
   return w;
 }
 
@@ -109,7 +109,7 @@ TEST(Int4, WhatIsNoNumberHasNoCode) {
   for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
     std::vector<float> row(40, 1.0f);
     row[39] = bad;
-    EXPECT_FALSE(quantise_row_to_int4(row, 32, Int4Zeros::kEight, room.data()));
+    EXPECT_FALSE(quantise_row_to_int4(row, 32, Int4Kind::kOffset, room.data()));
   }
 }
 
@@ -210,11 +210,11 @@ TEST(Int4, ARowKeepsItsZeroPointsBehindItsScales) {
   const std::vector<std::uint8_t> codes(70, 11), zeros{0, 15, 6};
   const std::vector<float> scales{1.0f, 0.5f, 2.0f};
   std::vector<std::byte> row(
-      static_cast<std::size_t>(row_bytes(DType::kI4, 70, 32, Int4Zeros::kOfGroup)),
+      static_cast<std::size_t>(row_bytes(DType::kI4, 70, 32, Int4Kind::kZeroPoints)),
       std::byte{0xee});
   EXPECT_EQ(row.size(), 3u * 16 + 3 * 2 + 3);
   const float unit = write_int4_row(codes, scales, zeros, 32, row.data());
-  const Int4Row d = decoded(row, 70, 32, unit, Int4Zeros::kOfGroup);
+  const Int4Row d = decoded(row, 70, 32, unit, Int4Kind::kZeroPoints);
   EXPECT_EQ(d.values[0], 11);
   EXPECT_EQ(d.values[32], -2);
   EXPECT_EQ(d.values[69], 10);
@@ -223,13 +223,36 @@ TEST(Int4, ARowKeepsItsZeroPointsBehindItsScales) {
 TEST(Int4, WhatIsQuantisedAmongZeroPointsHasThemAt8) {
   const std::vector<float> values{1.0f, -2.0f, 0.5f, 0.25f};
   std::vector<std::byte> row(
-      static_cast<std::size_t>(row_bytes(DType::kI4, 4, 32, Int4Zeros::kOfGroup)));
-  const float scale = quantise_row_to_int4(values, 32, Int4Zeros::kOfGroup, row.data()).value();
+      static_cast<std::size_t>(row_bytes(DType::kI4, 4, 32, Int4Kind::kZeroPoints)));
+  const float scale = quantise_row_to_int4(values, 32, Int4Kind::kZeroPoints, row.data()).value();
   const Written symmetric = written(values, 32);
   EXPECT_EQ(scale, symmetric.scale);
   EXPECT_EQ(row.back(), std::byte{8});
   row.pop_back();
   EXPECT_EQ(row, symmetric.row);
+}
+
+TEST(Int4, TheTableHasTheFloatsOfTwoBitsOfExponentAndOneOfMantissa) {
+  for (int code = 0; code < 16; ++code)
+    EXPECT_EQ(kE2m1Table[static_cast<std::size_t>(code)], test::twice_e2m1(code)) << code;
+}
+
+// In the scale that the search chose, whatever it is.
+TEST(Int4, FloatsOfFourBitsAreTheNearestOnes) {
+  std::vector<float> values{12};
+  for (int i = 0; i < 31; ++i) values.push_back(12.0f - 0.77f * static_cast<float>(i));
+  const std::int64_t n = std::ssize(values);
+  std::vector<std::byte> row(static_cast<std::size_t>(row_bytes(DType::kI4, n, 32)));
+  const auto unit = quantise_row_to_int4(values, 32, Int4Kind::kE2m1, row.data());
+  ASSERT_TRUE(unit.has_value());
+  const Int4Row d = decoded(row, n, 32, *unit, Int4Kind::kE2m1);
+  EXPECT_GT(d.scales[0], 0.7);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double x = static_cast<double>(values[i]) / d.scales[0];
+    double least = 100;
+    for (const std::int8_t value : kE2m1Table) least = std::min(least, std::fabs(value - x));
+    EXPECT_NEAR(std::fabs(d.values[i] / d.scales[0] - x), least, 1e-5) << i;
+  }
 }
 
 TEST(Int4, WordsHaveEightCodesTheFirstInTheLowestBits) {

@@ -15,7 +15,7 @@ import shutil
 import sys
 
 import torch
-from compressed_tensors.compressors import ModelCompressor
+from compressed_tensors.compressors import BaseCompressor, ModelCompressor
 from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
 from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationScheme, apply_quantization_config
 from compressed_tensors.quantization.utils import calculate_qparams
@@ -35,6 +35,8 @@ FOLDERS = {
     "int4_group": ("llama3", dict(num_bits=4, type="int", strategy="group", group_size=32), None, ["lm_head"]),
     "int4_zeros": ("llama3", dict(num_bits=4, type="int", strategy="group", group_size=32, symmetric=False), None, ["lm_head"]),
     "int4_channel": ("qwen3", dict(num_bits=4, type="int", strategy="channel"), None, ["lm_head"]),
+    "mxfp4": ("llama3", dict(num_bits=4, type="float", strategy="group", group_size=32, scale_dtype=torch.uint8), None,
+              ["lm_head"]),
 }
 
 
@@ -53,11 +55,16 @@ def set_scales(model, args):
             module.weight_zero_point.data = zero.to(module.weight_zero_point.dtype).reshape(module.weight_zero_point.shape)
 
 
-def dequantised(folder):
+def dequantised(folder, scheme=None):
     """Codes times scales in float32: Transformers itself would round the product to bfloat16."""
     stored, floats = load_file(folder / "model.safetensors"), {}
     for name, tensor in stored.items():
         if name.endswith(("_scale", "_shape", "_zero_point")):
+            continue
+        if tensor.dtype == torch.uint8:  # floats of four bits: the library's own reading, exact in bfloat16
+            name = name.removesuffix("_packed")
+            parts = {"weight_packed": tensor, "weight_scale": stored[name + "_scale"]}
+            floats[name] = BaseCompressor.get_value_from_registry("mxfp4-pack-quantized").decompress(parts, scheme)["weight"].float()
             continue
         if name.endswith("_packed"):
             name = name.removesuffix("_packed")
@@ -94,7 +101,7 @@ def write(name, source, weights, activations, ignore):
     (folder / "config.json").write_text(json.dumps(text, indent=2) + "\n")
     reader = AutoModelForCausalLM.from_pretrained(pathlib.Path("tests/fixtures/models") / source, dtype=torch.float32,
                                                   attn_implementation="eager").eval()
-    missing, unexpected = reader.load_state_dict(dequantised(folder), strict=False)
+    missing, unexpected = reader.load_state_dict(dequantised(folder, scheme), strict=False)
     assert not unexpected and all("lm_head" in name for name in missing), (missing, unexpected)
     reader.tie_weights()
     tokens = torch.randint(4, text["vocab_size"], (24,), generator=torch.Generator().manual_seed(7))

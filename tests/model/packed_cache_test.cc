@@ -202,7 +202,7 @@ TEST_F(PackedCacheTest, TheFileOfAnotherTypeIsNotTakenForThis) {
 
 TEST_F(PackedCacheTest, FoldersInEightAndFourBitsAreKeptToo) {
   for (const char* name :
-       {"int8_channel", "int4_group", "int4_channel", "int4_zeros", "gptq", "awq"}) {
+       {"int8_channel", "int4_group", "int4_channel", "int4_zeros", "mxfp4", "gptq", "awq"}) {
     std::filesystem::remove_all(model());
     std::filesystem::copy(
         std::filesystem::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures/quantized" / name, model(),

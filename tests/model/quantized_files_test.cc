@@ -515,14 +515,15 @@ std::string mutated(const std::string& text, std::mt19937& random) {
 // Anything may be wrong with a folder from outside; nothing of it may end the process.
 TEST_F(QuantisedFiles, MutatedHeadersAndConfigsLoadOrAreRefused) {
   constexpr unsigned kSeed = 20;
-  constexpr int kMutations = 130;  // of each of twelve folders
+  constexpr int kMutations = 130;  // of each of thirteen folders
   std::mt19937 random(kSeed);
   int n_loaded = 0, n_refused = 0;
   const fs::path fixtures = fs::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures";
-  for (const char* name : {"quantized/int8_channel", "quantized/int8_w8a8", "quantized/fp8_channel",
-                           "quantized/fp8_tensor", "quantized/int4_group", "quantized/int4_channel",
-                           "quantized/int4_zeros", "quantized/gptq", "quantized/gptq_act_order",
-                           "quantized/awq", "kv_scales/by_layer", "kv_scales/by_head"}) {
+  for (const char* name :
+       {"quantized/int8_channel", "quantized/int8_w8a8", "quantized/fp8_channel",
+        "quantized/fp8_tensor", "quantized/int4_group", "quantized/int4_channel",
+        "quantized/int4_zeros", "quantized/gptq", "quantized/gptq_act_order", "quantized/awq",
+        "quantized/mxfp4", "kv_scales/by_layer", "kv_scales/by_head"}) {
     const auto path = folder_ / fs::path(name).filename().string();
     fs::copy(fixtures / name, path);
     const std::string config = text_of(path / "config.json");

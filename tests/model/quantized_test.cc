@@ -119,11 +119,9 @@ TEST_P(QuantisedFolder, AsItIsStaysWithinWhatRoundedInputsAllow) {
     }
     auto model = load_model(folder, *backend);
     static const std::map<std::string_view, std::string> kTypes{
-        {"int4_group", "bfloat16 2, int4/32 14"},
-        {"int4_zeros", "bfloat16 2, int4z/32 14"},
-        {"int4_channel", "bfloat16 1, int4/128 14"},
-        {"gptq", "float16 2, int4z/64 14"},
-        {"awq", "float16 1, int4z/32 14"}};
+        {"int4_group", "bfloat16 2, int4/32 14"}, {"int4_zeros", "bfloat16 2, int4z/32 14"},
+        {"mxfp4", "bfloat16 2, e2m1/32 14"},      {"int4_channel", "bfloat16 1, int4/128 14"},
+        {"gptq", "float16 2, int4z/64 14"},       {"awq", "float16 1, int4z/32 14"}};
     const auto types = kTypes.find(GetParam());
     EXPECT_EQ(model->config().weight_types,
               types == kTypes.end() ? "bfloat16 2, int8 14" : types->second);
@@ -142,6 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Folders,
                                          "int4_group",
                                          "int4_channel",
                                          "int4_zeros",
+                                         "mxfp4",
                                          "gptq",
                                          "gptq_act_order",
                                          "awq"),
@@ -187,7 +186,7 @@ std::vector<float> held_with_int4(const std::string& name, const std::vector<flo
   std::vector<float> held(row.size());
   if (is_held_in_int4(name)) {
     std::vector<std::byte> packed(static_cast<std::size_t>(row_bytes(DType::kI4, n, 32)));
-    const float scale = quantise_row_to_int4(row, 32, Int4Zeros::kEight, packed.data()).value();
+    const float scale = quantise_row_to_int4(row, 32, Int4Kind::kOffset, packed.data()).value();
     const auto values = test::decoded(packed, n, 32, scale).values;
     std::ranges::transform(values, held.begin(), [](double x) { return static_cast<float>(x); });
   } else {

@@ -264,7 +264,7 @@ TEST(SharesOfAModel, AFolderInFourBitsGivesEachRankItsRowsZeroPoints) {
   const auto tokens = some_tokens(20);
   const LoadOptions widened{.dtype = WeightDType::kF32, .max_rows = 64, .max_model_len = 128};
   const LoadOptions as_stored{.max_rows = 64, .max_model_len = 128};
-  for (const char* name : {"int4_zeros", "gptq", "awq"}) {
+  for (const char* name : {"int4_zeros", "mxfp4", "gptq", "awq"}) {
     SCOPED_TRACE(name);
     const auto folder =
         std::filesystem::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures/quantized" / name;

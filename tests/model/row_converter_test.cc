@@ -206,11 +206,11 @@ TEST(RowConverter, ZeroPointsOfAFileAreThoseOfTheirGroups) {
                       .zeros = zeros};
   const Range columns{32, 96};
   const auto held = [&](const StoredMatrix& matrix) {
-    const RowConverter rows(matrix, DType::kI4, {{0, 1}, columns, 32, Int4Zeros::kOfGroup});
+    const RowConverter rows(matrix, DType::kI4, {{0, 1}, columns, 32, Int4Kind::kZeroPoints});
     std::vector<std::byte> row(
-        static_cast<std::size_t>(row_bytes(DType::kI4, 64, 32, Int4Zeros::kOfGroup)));
+        static_cast<std::size_t>(row_bytes(DType::kI4, 64, 32, Int4Kind::kZeroPoints)));
     const float unit = rows.read_one(0, row.data());
-    return test::decoded(row, 64, 32, unit, Int4Zeros::kOfGroup);
+    return test::decoded(row, 64, 32, unit, Int4Kind::kZeroPoints);
   };
   const auto kept = held(stored);
   EXPECT_EQ(kept.zeros, (std::vector<int>{15, 9}));
