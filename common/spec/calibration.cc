@@ -13,6 +13,8 @@ constexpr double kOneSided90 = 1.2816;  // standard deviations below the mean th
 constexpr double kLeastOfMean = 0.35;
 constexpr double kPriorWeight = 6;       // observations that a prior is worth
 constexpr double kFade = 1 - 1.0 / 256;  // per observation: about the last 256 count
+// A class of agreement with fewer observations is not known well yet.
+constexpr double kKnownWell = 64;
 // Of a depth, per round of the same proposer.
 constexpr double kDepthFade = 1 - 1.0 / 256;
 
@@ -45,12 +47,29 @@ double Calibration::mean(const PathToken& token, std::uint32_t depth) const {
   return (here.n_accepted + kPriorWeight * overall) / (here.n_tried + kPriorWeight);
 }
 
-double Calibration::acceptance(const PathToken& token, std::uint32_t depth, double odds) const {
+double Calibration::cautious(const PathToken& token, std::uint32_t depth, double odds) const {
   const double of_all = mean(token, depth);
   const double here = odds * of_all / (1 - of_all + odds * of_all);
   const double n = known_[place_of(token)].all.n_tried + kPriorWeight;
-  const double cautious = here - kOneSided90 * std::sqrt(here * (1 - here) / n);
-  return std::clamp(cautious, kLeastOfMean * here, 1.0);
+  const double below = here - kOneSided90 * std::sqrt(here * (1 - here) / n);
+  return std::clamp(below, kLeastOfMean * here, 1.0);
+}
+
+// That others say the same makes no token worse. Without this a second source would take tokens
+// away from a class that is known to one that is not, and caution would cut what was verified
+// before.
+double Calibration::acceptance(const PathToken& token, std::uint32_t depth, double odds) const {
+  double most = cautious(token, depth, odds);
+  if (token.is_runner_up || token.sources.size() < 2 ||
+      known_[place_of(token)].all.n_tried >= kKnownWell)
+    return most;
+  PathToken alone = token;
+  token.sources.for_each([&](ProposerKind source) {
+    alone.source = source;
+    alone.sources = source;
+    most = std::max(most, cautious(alone, depth, odds));
+  });
+  return most;
 }
 
 void Calibration::observe(std::span<const ScoredToken> scored) {

@@ -17,7 +17,8 @@ namespace foretoken {
 class Calibration {
  public:
   // P(the token is accepted, given those before it were): lower end of a 90 % interval. depth 0 =
-  // first of a round. `odds`: a factor for p / (1 - p), of the sequence.
+  // first of a round. `odds`: a factor for p / (1 - p), of the sequence. What several say is worth
+  // no less than what one of them says alone, until it has been counted often enough itself.
   double acceptance(const PathToken& token, std::uint32_t depth, double odds = 1) const;
   // Likewise, without caution and of no particular sequence.
   double mean(const PathToken& token, std::uint32_t depth) const;
@@ -45,6 +46,7 @@ class Calibration {
   static std::size_t agreement_class(const PathToken& token);
   static std::size_t confidence_class(const PathToken& token);
   static std::size_t place_of(const PathToken& token);
+  double cautious(const PathToken& token, std::uint32_t depth, double odds) const;
   static constexpr std::size_t kOfSource = kAgreements * kConfidences;
   std::array<Confidence, kProposerKinds * kOfSource> known_{};  // those of a source together
   std::uint64_t n_observed_ = 0;

@@ -68,6 +68,26 @@ TEST(Calibration, TellsAgreementFromOneSourceAlone) {
 }
 
 // Of a depth beyond what is verified nothing is heard: what it was once known for fades.
+// A second source must not make unknown what was known.
+TEST(Calibration, SeldomSeenAgreementIsWorthNoLessThanOneSourceAlone) {
+  Calibration calibration;
+  PathToken ngram = kUnsure, agreed = kUnsure;
+  ngram.source = ProposerKind::kNgram;
+  ngram.sources = ProposerKind::kNgram;
+  agreed.source = ProposerKind::kMemory;
+  agreed.sources = {ProposerKind::kNgram, ProposerKind::kMemory};
+  for (int i = 0; i < 200; ++i) calibration.observe(first(ngram, true));
+  EXPECT_DOUBLE_EQ(calibration.acceptance(agreed, 0), calibration.acceptance(ngram, 0));
+  EXPECT_GT(calibration.acceptance(agreed, 0), 0.9);
+  for (int i = 0; i < 10; ++i) calibration.observe(first(agreed, false));
+  EXPECT_DOUBLE_EQ(calibration.acceptance(agreed, 0), calibration.acceptance(ngram, 0));
+  for (int i = 0; i < 190; ++i) calibration.observe(first(agreed, false));
+  EXPECT_LT(calibration.acceptance(agreed, 0), 0.1) << "what was counted often enough decides";
+  PathToken runner_up = agreed;
+  runner_up.is_runner_up = true;
+  EXPECT_LT(calibration.acceptance(runner_up, 0), calibration.acceptance(ngram, 0));
+}
+
 TEST(Calibration, ADepthWithoutOutcomesComesToWhatTheOthersSay) {
   Calibration calibration;
   for (int i = 0; i < 300; ++i)
