@@ -263,6 +263,12 @@ void DraftBranches::drop(BranchedSequence& sequence, Position position) {
   });
 }
 
+void DraftBranches::drop_cache(BranchedSequence& sequence) {
+  drop(sequence);
+  if (sequence.has_cache) kv_.close(sequence.cache_name);
+  sequence.has_cache = false;
+}
+
 bool DraftBranches::give_way(BranchedSequence& sequence) {
   const bool had_any = !sequence.branches.empty();
   drop(sequence);

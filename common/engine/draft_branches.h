@@ -94,6 +94,8 @@ class DraftBranches {
   void observe(const BranchedSequence& sequence, std::span<const TokenId> committed);
   // Those whose place comes before `position`; all before the chain is cut or its cache closed.
   void drop(BranchedSequence& sequence, Position position = kEverywhere);
+  // Closes the cache of the sequence, its branches first. Its tokens stay.
+  void drop_cache(BranchedSequence& sequence);
   // Its blocks are wanted: all, and no new ones until lacks_branch_room is cleared. False: it had
   // none.
   bool give_way(BranchedSequence& sequence);

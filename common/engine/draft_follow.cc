@@ -5,9 +5,23 @@
 #include "common/base/micros.h"
 #include "common/engine/leased_sequence.h"
 #include "common/grammar/requested_grammar.h"
+#include "common/spec/finish.h"
 #include "common/spec/prefix_hash.h"
 
 namespace foretoken {
+namespace {
+
+bool are_ids(std::span<const TokenId> tokens, TokenId n_ids) {
+  return std::all_of(tokens.begin(), tokens.end(),
+                     [&](TokenId token) { return token >= 0 && token < n_ids; });
+}
+
+bool is_sound(const wire::Attach& attach, TokenId n_ids) {
+  return !attach.tokens.empty() && attach.n_prompt > 0 && attach.n_prompt <= attach.tokens.size() &&
+         are_ids(attach.tokens, n_ids) && validate(attach.params, n_ids).ok();
+}
+
+}  // namespace
 
 DraftOutcome DraftEngine::attach(const TargetKey& from, wire::Attach attach, TimePoint now) {
   const auto at = sequences_.find({from, attach.seq});
@@ -33,27 +47,18 @@ DraftOutcome DraftEngine::attach(const TargetKey& from, wire::Attach attach, Tim
   return attach_anew(from, attach, now);
 }
 
-wire::Need mismatch_of(const wire::Attach& attach) {
-  return {.seq = attach.seq,
-          .lease = attach.lease,
-          .known = 0,
-          .prefix = attach.root,
-          .reason = NeedReason::kMismatch};
-}
-
-wire::DraftBusy busy_with(const wire::Attach& attach, Duration retry_after) {
-  return {.seq = attach.seq, .lease = attach.lease, .retry_after_us = short_micros(retry_after)};
+// Whether one more may be held.
+bool DraftEngine::has_place(TimePoint now) {
+  const auto most = static_cast<std::size_t>(options_.max_sequences);
+  if (sequences_.size() >= most) expire(now);
+  return sequences_.size() < most;
 }
 
 DraftOutcome DraftEngine::attach_anew(const TargetKey& from, wire::Attach& attach, TimePoint now) {
-  const bool is_sound = !attach.tokens.empty() && attach.n_prompt > 0 &&
-                        attach.n_prompt <= attach.tokens.size() &&
-                        std::all_of(attach.tokens.begin(), attach.tokens.end(),
-                                    [&](TokenId t) { return t >= 0 && t < n_ids_; }) &&
-                        validate(attach.params, n_ids_).ok();
-  auto constraint = is_sound ? open_constraint(attach.params, options_.constraints.get())
-                             : std::optional<Constraint>{};
-  if (!is_sound || !constraint.ok()) {
+  const bool sound = is_sound(attach, n_ids_);
+  auto constraint = sound ? open_constraint(attach.params, options_.constraints.get())
+                          : std::optional<Constraint>{};
+  if (!sound || !constraint.ok()) {
     ++totals_.n_ignored;
     return Ignored{};
   }
@@ -61,28 +66,34 @@ DraftOutcome DraftEngine::attach_anew(const TargetKey& from, wire::Attach& attac
     ++totals_.n_needs;
     return mismatch_of(attach);
   }
-  if (sequences_.size() >= static_cast<std::size_t>(options_.max_sequences)) {
-    expire(now);
-    if (sequences_.size() >= static_cast<std::size_t>(options_.max_sequences)) {
-      ++totals_.n_busy;
-      return busy_with(attach, options_.retry_after);
-    }
+  if (!has_place(now)) {
+    ++totals_.n_busy;
+    return busy_with(attach, options_.retry_after);
   }
-  const DraftKey key{from, attach.seq};
+  hold({from, attach.seq}, attach, std::move(*constraint), now);
+  return Applied{};
+}
+
+// It is asked at once.
+void DraftEngine::hold(const DraftKey& key,
+                       wire::Attach& attach,
+                       std::optional<Constraint> constraint,
+                       TimePoint now) {
   const std::vector<TokenId> end_tokens =
       choosable(attach.end_tokens.empty() ? eos_ids_ : attach.end_tokens, n_ids_);
-  auto sequence = std::make_unique<LeasedSequence>(key, attach, end_tokens, std::move(*constraint));
+  auto sequence = std::make_unique<LeasedSequence>(
+      key, attach,
+      LeaseTerms{.limits = limits_, .end_tokens = end_tokens, .constraint = std::move(constraint)});
   sequence->cache_name = SeqId{++n_opened_};
-  sequence->turn = ++n_turns_;
+  sequence->turn = pass_.next_turn();
   sequence->renewed = now;
-  const auto ahead = run_ahead_.find(from);
+  const auto ahead = run_ahead_.find(key.target);
   sequence->run_ahead = ahead == run_ahead_.end() ? options_.run_ahead : ahead->second;
-  sequence->budget = std::min(attach.budget, options_.max_ahead);
+  sequence->budget = std::min(attach.budget, limits_.max_ahead);
   sequence->owes_answer = attach.budget > 0;
   sequence->asked = now;
   outgrow_if_due(*sequence);
   sequences_.emplace(key, std::move(sequence));
-  return Applied{};
 }
 
 DraftOutcome DraftEngine::follow(const TargetKey& from,
@@ -110,6 +121,7 @@ wire::Need DraftEngine::need(const LeasedSequence& sequence, NeedReason reason) 
 }
 
 wire::DraftBusy DraftEngine::busy(const LeasedSequence& sequence, Duration retry_after) {
+  ++totals_.n_busy;
   return {.seq = sequence.key.seq,
           .lease = sequence.lease,
           .retry_after_us = short_micros(retry_after)};
@@ -130,9 +142,7 @@ DraftOutcome DraftEngine::apply(LeasedSequence& sequence,
     return need(sequence, NeedReason::kMismatch);
   const std::span<const TokenId> committed = tail.subspan(n_old);
   const bool reaches_known = record.from + tail.size() >= sequence.chain.known();
-  const bool is_sound = std::all_of(committed.begin(), committed.end(),
-                                    [&](TokenId t) { return t >= 0 && t < n_ids_; });
-  if (!is_sound ||
+  if (!are_ids(committed, n_ids_) ||
       (reaches_known && prefix_hash_extend(sequence.prefix, committed) != record.prefix))
     return need(sequence, NeedReason::kMismatch);
 
@@ -144,12 +154,10 @@ DraftOutcome DraftEngine::apply(LeasedSequence& sequence,
   sequence.is_stuck = sequence.lacks_branch_room = false;
   if (!committed.empty()) take_in(sequence, committed);
   sequence.prefix = reaches_known ? record.prefix : sequence.prefix;
-  if (now < sequence.busy_until && record.budget > 0) {
-    ++totals_.n_busy;
+  if (now < sequence.busy_until && record.budget > 0)
     return busy(sequence, sequence.busy_until - now);
-  }
   if (!reaches_known) return Applied{};  // overtaken by a later one, whose budget stands
-  sequence.budget = std::min(record.budget, options_.max_ahead);
+  sequence.budget = std::min(record.budget, limits_.max_ahead);
   sequence.owes_answer = record.budget > 0;
   sequence.asked = now;
   return Applied{};
@@ -190,8 +198,8 @@ void DraftEngine::cut(LeasedSequence& sequence, std::uint32_t n_agreed) {
 }
 
 void DraftEngine::outgrow_if_due(LeasedSequence& sequence) {
-  if (sequence.chain.known() < max_len_) return;
-  drop_cache(sequence);
+  if (sequence.chain.known() < limits_.max_len) return;
+  branches_.drop_cache(sequence);
   sequence.chain.outgrow();
 }
 
@@ -231,14 +239,8 @@ void DraftEngine::renew(const TargetKey& target, TimePoint now) {
 }
 
 void DraftEngine::forget(LeasedSequences::iterator at) {
-  drop_cache(*at->second);
+  branches_.drop_cache(*at->second);
   sequences_.erase(at);
-}
-
-void DraftEngine::drop_cache(LeasedSequence& sequence) {
-  branches_.drop(sequence);
-  if (sequence.has_cache) kv_.close(sequence.cache_name);
-  sequence.has_cache = false;
 }
 
 void DraftEngine::expire(TimePoint now) {

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "common/engine/draft_engine.h"
+#include "common/engine/draft_events.h"
 #include "common/runtime/metrics.h"
 
 namespace foretoken {

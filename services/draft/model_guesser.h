@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "common/engine/draft_engine.h"
 #include "services/draft/guesser.h"
 
 namespace foretoken {

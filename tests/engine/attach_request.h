@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/engine/draft_engine.h"
+#include "common/engine/draft_events.h"
 #include "common/spec/prefix_hash.h"
 
 namespace foretoken::test {
