@@ -4,6 +4,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "common/base/json.h"
 #include "common/config/resolve.h"
@@ -59,6 +62,87 @@ QuantizeOptions quantize_options(const ModelOptions& m) {
   return quantize;
 }
 
+// All that is known before the folder is written.
+struct QuantizePlan {
+  std::string source;
+  std::string out;
+  QuantizeOptions how;
+  MemoryEstimate before;
+  std::vector<TokenId> sample;       // what the logits are compared on
+  std::vector<TokenId> calibration;  // that scales are chosen for; none: for the weights alone
+};
+
+struct QuantizeReport {
+  QuantizeResult written;
+  MemoryEstimate after;
+  std::optional<LogitComparison> comparison;
+};
+
+// Reads all texts: an hour of writing is no time to hear of a mistyped name.
+QuantizePlan quantize_plan(const ModelOptions& m,
+                           const std::string& source,
+                           const ModelInfo& info) {
+  if (!m.compare && !m.text.empty())
+    throw FatalError(ErrorCode::kConfig,
+                     "--text is what is compared on, and --no-compare compares nothing");
+  QuantizePlan plan{.source = source,
+                    .out = m.other,
+                    .how = quantize_options(m),
+                    .before = estimate_memory(info, {}),
+                    .sample = {},
+                    .calibration = {}};
+  if (m.compare && !info.config.quantized.any()) plan.sample = sample_tokens(source, m.text);
+  if (!m.calibrate.empty()) plan.calibration = calibration_tokens(source, m.calibrate);
+  return plan;
+}
+
+enum class Progress : std::uint8_t { kSilent, kShown };
+
+QuantizeResult write_quantized(const QuantizePlan& plan, Progress progress) {
+  QuantizeOptions how = plan.how;
+  if (!plan.calibration.empty())
+    how.measure_inputs = [&plan] {
+      return mean_squared_inputs(plan.source, *make_backend({}), plan.calibration);
+    };
+  if (progress == Progress::kShown)
+    how.on_progress = [](std::uint64_t done, std::uint64_t total) {
+      std::fprintf(stderr, "\rquantising, %3.0f %%",
+                   100.0 * static_cast<double>(done) / static_cast<double>(total));
+    };
+  const QuantizeResult result = quantize_model(plan.source, plan.out, how);
+  if (progress == Progress::kShown) std::fprintf(stderr, "\r\x1b[K");
+  return result;
+}
+
+void print_json(const ModelOptions& m, const QuantizePlan& plan, const QuantizeReport& report) {
+  OrderedJson json{{"schema", "foretoken.model_quantize/1"},
+                   {"folder", m.other},
+                   {"to", m.to},
+                   {"matrices", report.written.n_quantised},
+                   {"file_bytes_before", report.written.bytes_before},
+                   {"file_bytes_after", report.written.bytes_after},
+                   {"weight_bytes_before", plan.before.weight_bytes},
+                   {"weight_bytes_after", report.after.weight_bytes}};
+  if (!plan.calibration.empty()) json["calibration_tokens"] = plan.calibration.size();
+  if (report.comparison) json["logits"] = as_json(*report.comparison);
+  std::cout << to_text(json, 2) << "\n";
+}
+
+void print_report(const ModelOptions& m, const QuantizePlan& plan, const QuantizeReport& report) {
+  const QuantizeResult& written = report.written;
+  std::cout << "wrote " << m.other << ": " << written.n_quantised << " matrices in " << m.to;
+  if (plan.how.to == DType::kI4 && written.n_in_8_bits > 0)
+    std::cout << ", " << written.n_in_8_bits << " of them in int8";
+  if (!plan.calibration.empty())
+    std::cout << ", scales chosen for " << plan.calibration.size() << " tokens of " << m.calibrate;
+  std::cout << "\n  files " << mib(written.bytes_before) << " -> " << mib(written.bytes_after)
+            << ", weights in memory " << mib(plan.before.weight_bytes) << " -> "
+            << mib(report.after.weight_bytes);
+  std::printf(" (%.2f)\n", static_cast<double>(report.after.weight_bytes) /
+                               static_cast<double>(plan.before.weight_bytes));
+  if (report.comparison) std::cout << "  " << sentence_of(*report.comparison) << "\n";
+}
+
 }  // namespace
 
 int run_model_quantize(const CliOptions& options) {
@@ -73,59 +157,16 @@ int run_model_quantize(const CliOptions& options) {
   } catch (const FatalError& error) {
     return report_error({error.code(), error.what()}), kExitModel;
   }
-  if (!m.compare && !m.text.empty())
-    throw FatalError(ErrorCode::kConfig,
-                     "--text is what is compared on, and --no-compare compares nothing");
-  QuantizeOptions quantize = quantize_options(m);
-  const MemoryEstimate before = estimate_memory(info, {});
-  std::vector<TokenId> sample;  // first: an hour of writing is no time to hear of a mistyped name
-  if (m.compare && !info.config.quantized.any()) sample = sample_tokens(source, m.text);
-  std::vector<TokenId> calibration;
-  if (!m.calibrate.empty()) {
-    calibration = calibration_tokens(source, m.calibrate);
-    quantize.measure_inputs = [&] {
-      return mean_squared_inputs(source, *make_backend({}), calibration);
-    };
-  }
+  const QuantizePlan plan = quantize_plan(m, source, info);
   const bool shows = stderr_is_terminal() && !options.output.quiet;
-  if (shows)
-    quantize.on_progress = [](std::uint64_t done, std::uint64_t total) {
-      std::fprintf(stderr, "\rquantising, %3.0f %%",
-                   100.0 * static_cast<double>(done) / static_cast<double>(total));
-    };
-  const QuantizeResult result = quantize_model(source, m.other, quantize);
-  if (shows) std::fprintf(stderr, "\r\x1b[K");
-  const auto after = estimate_memory(inspect_model(m.other), {});
-  std::optional<LogitComparison> comparison;
-  if (m.compare) comparison = compare_logits_of(source, m.other, quantize.to, sample);
-
-  const double share =
-      static_cast<double>(after.weight_bytes) / static_cast<double>(before.weight_bytes);
-  if (options.output.json) {
-    OrderedJson json{{"schema", "foretoken.model_quantize/1"},
-                     {"folder", m.other},
-                     {"to", m.to},
-                     {"matrices", result.n_quantised},
-                     {"file_bytes_before", result.bytes_before},
-                     {"file_bytes_after", result.bytes_after},
-                     {"weight_bytes_before", before.weight_bytes},
-                     {"weight_bytes_after", after.weight_bytes}};
-    if (!calibration.empty()) json["calibration_tokens"] = calibration.size();
-    if (comparison) json["logits"] = as_json(*comparison);
-    std::cout << to_text(json, 2) << "\n";
-    return kExitOk;
-  }
-  std::cout << "wrote " << m.other << ": " << result.n_quantised << " matrices in " << m.to;
-  if (quantize.to == DType::kI4 && result.n_in_8_bits > 0)
-    std::cout << ", " << result.n_in_8_bits << " of them in int8";
-  if (!calibration.empty())
-    std::cout << ", scales chosen for " << calibration.size() << " tokens of " << m.calibrate;
-  std::cout << "\n  files " << mib(result.bytes_before) << " -> " << mib(result.bytes_after)
-            << ", weights in memory " << mib(before.weight_bytes) << " -> "
-            << mib(after.weight_bytes);
-  std::printf(" (%.2f)\n", share);
-  if (!comparison) return kExitOk;
-  std::cout << "  " << sentence_of(*comparison) << "\n";
+  QuantizeReport report;
+  report.written = write_quantized(plan, shows ? Progress::kShown : Progress::kSilent);
+  report.after = estimate_memory(inspect_model(m.other), {});
+  if (m.compare) report.comparison = compare_logits_of(source, m.other, plan.how.to, plan.sample);
+  if (options.output.json)
+    print_json(m, plan, report);
+  else
+    print_report(m, plan, report);
   return kExitOk;
 }
 
