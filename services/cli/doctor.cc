@@ -26,7 +26,7 @@
 #include "common/transport/endpoint.h"
 #include "kernels/include/backend.h"
 #include "kernels/include/device_identity.h"
-#include "services/cli/supervisor.h"
+#include "services/cli/supervisor_folder.h"
 #include "services/cli/text_width.h"
 #include "services/cli/verbs.h"
 #include "services/cli/voice.h"

@@ -8,6 +8,7 @@
 #include "common/config/resolve.h"
 #include "services/cli/service_table.h"
 #include "services/cli/supervisor.h"
+#include "services/cli/supervisor_folder.h"
 #include "services/cli/terminal_size.h"
 #include "services/cli/text_width.h"
 #include "services/cli/verbs.h"

@@ -24,6 +24,7 @@
 #include "common/base/json.h"
 #include "common/base/result.h"
 #include "common/messages/types.h"
+#include "services/cli/supervisor_folder.h"
 
 extern char** environ;
 
@@ -36,8 +37,6 @@ using std::chrono::milliseconds;
 constexpr int kServiceUsage = 64;
 constexpr int kServiceGone = 75;
 constexpr int kServiceConfiguration = 78;
-constexpr auto kPidFile = "up.pid";
-constexpr auto kStateFile = "up.json";
 
 std::runtime_error system_error(const std::string& what) {
   return std::runtime_error(what + ": " + std::strerror(errno));
@@ -95,54 +94,6 @@ std::string in_seconds(milliseconds time) {
          " s";
 }
 
-FatalError cannot_write(const std::filesystem::path& path, const std::string& why) {
-  return FatalError(
-      ErrorCode::kIo,
-      "up keeps its files and logs in bus.runtime_dir, and " + path.string() +
-          " cannot be written: " + why +
-          "; make it writable, or name another folder (--set bus.runtime_dir=FOLDER)");
-}
-
-void make_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw cannot_write(folder, error.message());
-}
-
-int open_lock(const std::filesystem::path& folder) {
-  const auto path = folder / kPidFile;
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) throw cannot_write(path, std::strerror(errno));
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    ::close(fd);
-    throw FatalError(ErrorCode::kIo,
-                     "already running here: " + path.string() + " is held by another foretoken up");
-  }
-  const std::string pid = std::to_string(::getpid()) + "\n";
-  if (::ftruncate(fd, 0) != 0 ||
-      ::write(fd, pid.data(), pid.size()) != static_cast<ssize_t>(pid.size()))
-    throw cannot_write(path, std::strerror(errno));
-  return fd;
-}
-
-int open_notify_socket(const std::string& path) {
-  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) throw system_error("cannot create the notify socket");
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path))
-    throw FatalError(ErrorCode::kIo, "bus.runtime_dir: " + path + " has " +
-                                         std::to_string(path.size()) +
-                                         " bytes; a socket's path has at most 107");
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  ::unlink(path.c_str());
-  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
-    throw cannot_write(path, std::strerror(errno));
-  const int on = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
-  return fd;
-}
-
 }  // namespace
 
 struct Supervisor::Child {
@@ -179,10 +130,7 @@ struct Supervisor::Child {
 
 Supervisor::Supervisor(SupervisorOptions options, std::vector<ServiceSpec> services)
     : options_(std::move(options)) {
-  make_folder(options_.runtime_folder);
-  std::error_code error;
-  std::filesystem::permissions(options_.runtime_folder, std::filesystem::perms::owner_all, error);
-  if (error) throw cannot_write(options_.runtime_folder, error.message());
+  make_private_folder(options_.runtime_folder);
   make_folder(options_.log_folder);
   lock_fd_ = open_lock(options_.runtime_folder);
   notify_path_ = (options_.runtime_folder / "notify").string();
@@ -203,9 +151,8 @@ Supervisor::Supervisor(SupervisorOptions options, std::vector<ServiceSpec> servi
 Supervisor::~Supervisor() {
   stop();
   ::unlink(notify_path_.c_str());
-  ::unlink((options_.runtime_folder / kStateFile).c_str());
+  remove_supervisor_state(options_.runtime_folder);
   for (int fd : {notify_fd_, signal_fd_}) ::close(fd);
-  // The file stays: unlinking a locked file would let two supervisors hold "the" lock.
   if (::ftruncate(lock_fd_, 0) != 0)
     std::fprintf(stderr, "cannot empty the pid file: %s\n", std::strerror(errno));
   ::close(lock_fd_);
@@ -466,13 +413,7 @@ void Supervisor::write_state() const {
                         {"restarts", n},
                         {"note", note}});
   }
-  const auto path = options_.runtime_folder / kStateFile;
-  const auto fresh = path.string() + ".new";
-  std::ofstream(fresh) << to_text(OrderedJson{{"schema", "foretoken.up/1"}, {"services", services}})
-                       << "\n";
-  // A full disk costs `ps` a note and nothing else.
-  std::error_code ignored;
-  std::filesystem::rename(fresh, path, ignored);
+  write_supervisor_state(options_.runtime_folder, services);
 }
 
 StartReport Supervisor::start(const Progress& progress) {
@@ -539,64 +480,6 @@ void Supervisor::end_at_once() {
     ::kill(child.pid, SIGTERM);
     ::kill(child.pid, SIGINT);
   }
-}
-
-int supervisor_pid(const std::filesystem::path& runtime_folder) {
-  const auto path = runtime_folder / kPidFile;
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
-  // Only a held lock means a live one: a pid in a file may belong to any process by now.
-  const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0;
-  char text[32] = {};
-  const ssize_t size = ::read(fd, text, sizeof(text) - 1);
-  ::close(fd);
-  return held && size > 0 ? std::atoi(text) : 0;
-}
-
-std::vector<ServiceState> supervisor_state(const std::filesystem::path& runtime_folder) {
-  std::ifstream file(runtime_folder / kStateFile);
-  const auto parsed = parse_json(std::string(std::istreambuf_iterator<char>(file), {}));
-  std::vector<ServiceState> states;
-  if (!parsed.ok() || !parsed->is_object() || !parsed->contains("services") ||
-      !(*parsed)["services"].is_array())
-    return states;
-  for (const auto& each : (*parsed)["services"]) {
-    const auto text = [&](const char* key) {
-      return each.is_object() && each.contains(key) && each[key].is_string()
-                 ? each[key].get<std::string>()
-                 : "";
-    };
-    states.push_back(
-        {.name = text("name"), .role = text("role"), .state = text("state"), .note = text("note")});
-  }
-  return states;
-}
-
-bool stop_supervisor(int pid, std::chrono::seconds timeout) {
-  return ::kill(pid, SIGTERM) != 0 || await_supervisor(pid, timeout);
-}
-
-namespace {
-
-// A zombie counts as ended: where process 1 of a container does not call wait(), its entry stays in
-// the process table.
-bool has_ended(int pid) {
-  if (::kill(pid, 0) != 0) return true;
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string stat(std::istreambuf_iterator<char>(file), {});
-  const auto name_end = stat.rfind(") ");
-  return name_end != std::string::npos && stat.compare(name_end + 2, 1, "Z") == 0;
-}
-
-}  // namespace
-
-bool await_supervisor(int pid, std::chrono::seconds timeout) {
-  const auto deadline = steady_now() + timeout;
-  while (steady_now() < deadline) {
-    if (has_ended(pid)) return true;
-    ::poll(nullptr, 0, 50);
-  }
-  return has_ended(pid);
 }
 
 }  // namespace foretoken::cli

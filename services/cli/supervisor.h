@@ -116,20 +116,4 @@ class Supervisor {
   std::string notify_path_;
 };
 
-// The pid of the live supervisor that holds `runtime_folder`, or 0.
-int supervisor_pid(const std::filesystem::path& runtime_folder);
-
-// What the supervisor of `runtime_folder` last knew of each service; empty if it left no word.
-struct ServiceState {
-  std::string name, role;
-  std::string state;  // the name of a ProcessState
-  std::string note;   // how often it was restarted and how it ended last; empty if it never did
-};
-std::vector<ServiceState> supervisor_state(const std::filesystem::path& runtime_folder);
-
-// Asks that supervisor to stop and waits for its end; asked a second time it ends at once. False if
-// it is still there after `timeout`.
-bool stop_supervisor(int pid, std::chrono::seconds timeout);
-bool await_supervisor(int pid, std::chrono::seconds timeout);
-
 }  // namespace foretoken::cli

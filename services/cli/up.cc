@@ -26,6 +26,7 @@
 #include "common/tokenizer/tokenizer.h"
 #include "services/cli/bench_door.h"
 #include "services/cli/supervisor.h"
+#include "services/cli/supervisor_folder.h"
 #include "services/cli/up_keys.h"
 #include "services/cli/verbs.h"
 #include "services/cli/voice.h"

@@ -13,6 +13,7 @@
 
 #include "common/base/result.h"
 #include "services/cli/restart_backoff.h"
+#include "services/cli/supervisor_folder.h"
 #include "tests/support/temp_folder.h"
 
 namespace foretoken::cli {
