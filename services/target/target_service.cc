@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::size_t kRecentSteps = 256;
 constexpr int kMessagesPerStep = 256;
-constexpr std::size_t kTokensAtOnce = 256;  // with 20 log probabilities each 45 KiB
 constexpr Duration kSweep = std::chrono::seconds(1);
 constexpr Duration kLastWords = std::chrono::milliseconds(500);
 
@@ -149,24 +148,6 @@ void TargetService::on_closed(const Peer& peer, const std::string& why) {
   pool_of(peer.socket).on_closed(peer.socket, why);
 }
 
-// What an OPEN asks for that the sequence under its id is not; empty if that sequence is its
-// answer. All that the text depends on counts, and what the answer carries; not how fast it is
-// wanted.
-std::string_view TargetService::what_differs(const Answer& answer, const wire::Open& open) {
-  const auto prompt = std::span(open.tokens).first(open.n_prompt);
-  if (!std::ranges::equal(prompt, answer.text->tokens().first(answer.n_prompt)))
-    return "another prompt";
-  if (answer.params != open.params) return "other sampling parameters";
-  if (answer.end_tokens != open.end_tokens) return "other end tokens";
-  if (open.params.n_prompt_logprobs >= 0 && open.prompt_logprobs_from < answer.first_prompt_logprob)
-    return "log-probabilities of less of the prompt";
-  const auto resumed = std::span(open.tokens).subspan(open.n_prompt);
-  const std::size_t n_both = std::min(resumed.size(), answer.n_output());
-  return std::ranges::equal(resumed.first(n_both), answer.text->from(answer.n_prompt).first(n_both))
-             ? ""
-             : "another answer";
-}
-
 // A new sequence, or the question where an old one stands.
 void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now) {
   if (open.n_prompt == 0 || open.n_prompt > open.tokens.size())
@@ -174,7 +155,7 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
         id, {ErrorCode::kInvalidRequest, "n_prompt is " + std::to_string(open.n_prompt) + " of " +
                                              std::to_string(open.tokens.size()) + " tokens"});
   if (const auto it = answers_.find(id); it != answers_.end()) {
-    if (const auto what = what_differs(it->second, open); !what.empty())
+    if (const auto what = it->second.what_differs(open); !what.empty())
       return refuse(id, {ErrorCode::kInvalidRequest,
                          "this request id has a sequence with " + std::string(what) +
                              " here; one id is one request",
@@ -209,17 +190,17 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
   const auto n_resumed = static_cast<std::uint32_t>(request.resume.size());
   auto opened = engine_.open(std::move(request), now);
   if (!opened.ok()) return refuse(id, opened.error());
-  Answer answer{.seq = seq,
-                .n_prompt = open.n_prompt,
-                .params = open.params,
-                .end_tokens = open.end_tokens,
-                .text = std::move(*opened),
-                .guessed = std::vector<std::uint8_t>(n_resumed, 0),
-                .first_prompt_logprob = std::max<Position>(1, open.prompt_logprobs_from),
-                .with_logprobs = open.params.n_logprobs >= 0,
-                .first_logprob = n_resumed,
-                .interval = std::chrono::microseconds(open.tokens_interval_us),
-                .n_sent = n_resumed};
+  TargetAnswer answer{.seq = seq,
+                      .n_prompt = open.n_prompt,
+                      .params = open.params,
+                      .end_tokens = open.end_tokens,
+                      .text = std::move(*opened),
+                      .guessed = std::vector<std::uint8_t>(n_resumed, 0),
+                      .first_prompt_logprob = std::max<Position>(1, open.prompt_logprobs_from),
+                      .with_logprobs = open.params.n_logprobs >= 0,
+                      .first_logprob = n_resumed,
+                      .interval = std::chrono::microseconds(open.tokens_interval_us),
+                      .n_sent = n_resumed};
   requests_.emplace(answer.seq, id);
   answers_.emplace(id, std::move(answer));
   router().send(id, wire::Opened{.n_waiting = engine_.snapshot().n_waiting});
@@ -236,39 +217,20 @@ void TargetService::refuse(RequestId id, const Error& error) {
                 wire::Failed{.code = error.code, .message = error.message, .param = error.param});
 }
 
-wire::Tokens TargetService::tokens_of(const Answer& answer,
-                                      std::size_t from,
-                                      std::size_t until,
-                                      bool with_logprobs) {
-  const auto part = [&](const auto& list, std::size_t skipped) {
-    const auto within = std::span(list).subspan(from - skipped, until - from);
-    return std::vector(within.begin(), within.end());
-  };
-  wire::Tokens tokens{.position = static_cast<Position>(answer.n_prompt + from),
-                      .ids = part(answer.text->from(answer.n_prompt), 0),
-                      .accepted = part(answer.guessed, 0)};
-  if (with_logprobs) tokens.logprobs = part(answer.logprobs, answer.first_logprob);
-  return tokens;
+void TargetService::send_all(RequestId id, std::vector<wire::Tokens> messages) {
+  for (wire::Tokens& message : messages) router().send(id, std::move(message));
 }
 
-// In parts: a whole answer with log probabilities can be more than a message holds, and a prompt's.
-void TargetService::send_tokens(RequestId id,
-                                const Answer& answer,
-                                std::size_t begin,
-                                bool with_logprobs) {
-  const std::size_t end = answer.n_output();
-  for (std::size_t from = begin; from < end; from += kTokensAtOnce)
-    router().send(id, tokens_of(answer, from, std::min(from + kTokensAtOnce, end), with_logprobs));
-}
-
-void TargetService::repeat_from(RequestId id, Answer& answer, const wire::Open& open) {
+void TargetService::repeat_from(RequestId id, TargetAnswer& answer, const wire::Open& open) {
   const auto position = static_cast<Position>(open.tokens.size());
   const bool owes_prompt = answer.prompt_logprobs_until() >
                            std::max(open.prompt_logprobs_from, answer.first_prompt_logprob);
-  if (owes_prompt) send_prompt(id, answer, open.prompt_logprobs_from);
+  if (owes_prompt) send_all(id, answer.prompt_messages_from(open.prompt_logprobs_from));
   if (position >= answer.n_prompt && position < answer.text->size()) {
     const std::size_t begin = position - answer.n_prompt;
-    send_tokens(id, answer, begin, answer.with_logprobs && begin >= answer.first_logprob);
+    const bool has_logprobs = answer.with_logprobs && begin >= answer.first_logprob;
+    send_all(id, answer.messages_from(begin, has_logprobs ? TargetAnswer::With::kLogprobs
+                                                          : TargetAnswer::With::kTokens));
   } else if (!owes_prompt) {
     router().send(id, wire::Opened{});
   }
@@ -277,23 +239,10 @@ void TargetService::repeat_from(RequestId id, Answer& answer, const wire::Open& 
   if (answer.end) router().send(id, *answer.end);
 }
 
-void TargetService::send_prompt(RequestId id, const Answer& answer, Position from) {
-  const Position first = answer.first_prompt_logprob;
-  const Position end = answer.prompt_logprobs_until();
-  for (Position at = std::max(from, first); at < end; at += kTokensAtOnce) {
-    const Position until = std::min<Position>(at + kTokensAtOnce, end);
-    const auto ids = answer.text->tokens().subspan(at, until - at);
-    const auto logprobs = std::span(answer.prompt_logprobs).subspan(at - first, until - at);
-    router().send(id, wire::Tokens{.position = at,
-                                   .ids = {ids.begin(), ids.end()},
-                                   .logprobs = {logprobs.begin(), logprobs.end()}});
-  }
-}
-
 void TargetService::on_close(RequestId id, const wire::Close& close) {
   const auto it = answers_.find(id);
   if (it == answers_.end()) return;
-  Answer& answer = it->second;
+  TargetAnswer& answer = it->second;
   if (answer.end) {
     // The router knows the end unless it cut the answer short itself: then it still wants the
     // counts.
@@ -416,7 +365,7 @@ void TargetService::step(Duration waited) {
 void TargetService::done(const DoneEvent& event, TimePoint now) {
   const auto it = requests_.find(event.seq);
   if (it == requests_.end()) return;
-  const Answer& answer = answers_.at(it->second);
+  const TargetAnswer& answer = answers_.at(it->second);
   const Duration decoding = answer.last_token - answer.first_token.value_or(answer.last_token);
   if (event.reason != FinishReason::kCancelled && answer.first_token) {
     tally_.prefill.observe(*answer.first_token - event.stats.admitted);
@@ -429,33 +378,27 @@ void TargetService::done(const DoneEvent& event, TimePoint now) {
 void TargetService::send_prompt(const TokensEvent& event) {
   const auto it = requests_.find(event.seq);
   if (it == requests_.end()) return;  // forgotten meanwhile
-  Answer& answer = answers_.at(it->second);
+  TargetAnswer& answer = answers_.at(it->second);
   const auto& logprobs = event.tokens.logprobs;
   answer.prompt_logprobs.insert(answer.prompt_logprobs.end(), logprobs.begin(), logprobs.end());
-  if (!answer.closing) send_prompt(it->second, answer, event.tokens.position);
+  if (!answer.closing) send_all(it->second, answer.prompt_messages_from(event.tokens.position));
 }
 
 void TargetService::add_tokens(const TokensEvent& event, TimePoint now) {
   const auto it = requests_.find(event.seq);
   if (it == requests_.end()) return;  // forgotten meanwhile
-  Answer& answer = answers_.at(it->second);
-  const wire::Tokens& tokens = event.tokens;
-  answer.last_token = now;
-  if (answer.first_token)
-    answer.n_later += static_cast<std::uint32_t>(tokens.ids.size());
-  else
-    answer.first_token = now;
-  answer.guessed.insert(answer.guessed.end(), tokens.accepted.begin(), tokens.accepted.end());
-  answer.guessed.resize(tokens.position + tokens.ids.size() - answer.n_prompt, 0);
-  answer.logprobs.insert(answer.logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
+  TargetAnswer& answer = answers_.at(it->second);
+  answer.add(event.tokens, now);
   if (now >= answer.sent_at + answer.interval) send_new_tokens(it->second, answer, now);
 }
 
 // The tokens that were not sent yet; none after a CLOSE.
-void TargetService::send_new_tokens(RequestId id, Answer& answer, TimePoint now) {
+void TargetService::send_new_tokens(RequestId id, TargetAnswer& answer, TimePoint now) {
   const auto n = static_cast<std::uint32_t>(answer.n_output());
   if (answer.closing || answer.n_sent >= n) return;
-  send_tokens(id, answer, answer.n_sent, answer.with_logprobs);
+  send_all(id,
+           answer.messages_from(answer.n_sent, answer.with_logprobs ? TargetAnswer::With::kLogprobs
+                                                                    : TargetAnswer::With::kTokens));
   answer.n_sent = n;
   answer.sent_at = now;
 }
@@ -464,7 +407,7 @@ void TargetService::end(SeqId seq, wire::Message message, TimePoint now) {
   const auto it = requests_.find(seq);
   if (it == requests_.end()) return;
   const RequestId id = it->second;
-  Answer& answer = answers_.at(id);
+  TargetAnswer& answer = answers_.at(id);
   if (auto* done = std::get_if<wire::Done>(&message);
       done != nullptr && answer.params.n_prompt_logprobs >= 0)
     done->prompt_logprobs_until = answer.prompt_logprobs_until();

@@ -21,6 +21,7 @@
 #include "common/runtime/worker_service.h"
 #include "common/wire/codec.h"
 #include "services/target/draft_proposer.h"
+#include "services/target/target_answer.h"
 
 namespace foretoken {
 
@@ -55,36 +56,6 @@ class TargetService final : public WorkerService {
   std::string status() const override;
 
  private:
-  struct Answer {
-    SeqId seq;
-    std::uint32_t n_prompt = 0;
-    SamplingParams params;  // as asked for, as the next one is
-    std::vector<TokenId> end_tokens;
-    // The engine's; resumed tokens included.
-    std::shared_ptr<const CommittedTokens> text = {};
-    std::size_t n_output() const { return text->size() - n_prompt; }
-    std::vector<std::uint8_t> guessed;
-    std::vector<TokenLogprobs> logprobs;
-    std::vector<TokenLogprobs> prompt_logprobs;
-    Position first_prompt_logprob = 1;  // the position of the first of these
-    Position prompt_logprobs_until() const {
-      return static_cast<Position>(first_prompt_logprob + prompt_logprobs.size());
-    }
-    bool with_logprobs = false;
-    std::uint32_t first_logprob = 0;  // resumed tokens have none here
-    // Ends of the passes that committed its first tokens and its latest.
-    std::optional<TimePoint> first_token = {};
-    TimePoint last_token{};
-    std::uint32_t n_later = 0;  // tokens after those of the first pass
-    // What was sent to the router.
-    Duration interval{};               // at least so long between two Tokens
-    std::uint32_t n_sent = 0;          // tokens of the answer, resumed ones included
-    TimePoint sent_at{};               // when the last of them were sent
-    bool closing = false;              // the router wants nothing but the end
-    std::optional<wire::Message> end;  // Done or Failed, once it has ended
-    TimePoint ended{};
-  };
-
   void open(Bus& bus, wire::Hello& hello) override;
   bool on_router_message(const wire::Header& header, wire::Message& message) override;
   void on_new_router() override { forget_all("the router restarted"); }
@@ -100,22 +71,16 @@ class TargetService final : public WorkerService {
   wire::Passes passes() const override { return log_.passes(bus().now(), wall_micros()); }
   void list_metrics(Metrics& metrics) override;
 
-  static std::string_view what_differs(const Answer& answer, const wire::Open& open);
   void on_open(RequestId id, const wire::Open& open, TimePoint now);
   void on_close(RequestId id, const wire::Close& close);
   void refuse(RequestId id, const Error& error);
-  static wire::Tokens tokens_of(const Answer& answer,
-                                std::size_t from,
-                                std::size_t until,
-                                bool with_logprobs);
-  void repeat_from(RequestId id, Answer& answer, const wire::Open& open);
-  void send_tokens(RequestId id, const Answer& answer, std::size_t begin, bool with_logprobs);
-  void send_prompt(RequestId id, const Answer& answer, Position from);
+  void send_all(RequestId id, std::vector<wire::Tokens> messages);
+  void repeat_from(RequestId id, TargetAnswer& answer, const wire::Open& open);
   Duration wait_for_proposals();
   void step(Duration waited);
   void send_prompt(const TokensEvent& event);
   void add_tokens(const TokensEvent& event, TimePoint now);
-  void send_new_tokens(RequestId id, Answer& answer, TimePoint now);
+  void send_new_tokens(RequestId id, TargetAnswer& answer, TimePoint now);
   void done(const DoneEvent& event, TimePoint now);
   void end(SeqId seq, wire::Message message, TimePoint now);
   void forget_all(const std::string& why);
@@ -139,7 +104,7 @@ class TargetService final : public WorkerService {
 
   DraftProposer& drafts_;
   DraftProposer* memories_;  // may be none
-  std::unordered_map<RequestId, Answer> answers_;
+  std::unordered_map<RequestId, TargetAnswer> answers_;
   std::unordered_map<SeqId, RequestId> requests_;
   std::uint64_t last_seq_ = 0;
   TimePoint next_sweep_{};
