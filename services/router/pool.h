@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -17,6 +18,10 @@
 #include "common/wire/envelope.h"
 
 namespace foretoken {
+
+// Of services that register.
+inline constexpr std::array kWorkerRoles{wire::Role::kTokenizer, wire::Role::kDraft,
+                                         wire::Role::kTarget, wire::Role::kEdge};
 
 struct Worker {
   WorkerId id;

@@ -1,7 +1,5 @@
 #include "services/router/router_service.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -9,36 +7,15 @@
 
 #include "common/base/hash.h"
 #include "common/base/log.h"
-#include "common/config/models.h"
-#include "common/config/resolve.h"
-#include "common/messages/named_proposers.h"
 #include "common/runtime/outbox.h"
-#include "common/runtime/process.h"
-#include "common/runtime/service_main.h"
-#include "common/transport/endpoint.h"
 #include "common/wire/client_codec.h"
-#include "services/router/cut_passes.h"
-#include "services/router/merge_metrics.h"
-#include "services/router/model_states.h"
+#include "services/router/complaints.h"
 #include "services/router/placement.h"
 
 namespace foretoken {
 namespace {
 
-// Of services that register.
-constexpr std::array kWorkerRoles{wire::Role::kTokenizer, wire::Role::kDraft, wire::Role::kTarget,
-                                  wire::Role::kEdge};
-
 constexpr Duration kPairAgain = std::chrono::seconds(2);
-constexpr Duration kMetricsPatience = std::chrono::milliseconds(500);
-constexpr std::size_t kMaxQuestions = 64;
-// The part of an answer, less its other keys.
-constexpr std::size_t kMaxListBytes = wire::kMaxInternalPartBytes - 1024;
-constexpr Duration kStatusMoment = std::chrono::milliseconds(50);
-constexpr int kFreshStatuses = 16;                // within such a moment
-constexpr std::uint64_t kLongTurnUs = 2'000'000;  // a longer turn is shown in the status
-constexpr std::size_t kMaxRefused = 64;
-constexpr Duration kRefusedShown = std::chrono::seconds(15);  // a refused worker asks every 5 s
 constexpr Duration kListenAgain = std::chrono::milliseconds(250);  // while services register
 constexpr std::uint32_t kAskAgainMs = 1000;
 // A draft that drains is used a little longer while requests run: if everything is being stopped,
@@ -92,52 +69,7 @@ Error too_large(std::size_t n_bytes, std::size_t limit) {
                                     ": ask for fewer tokens or log-probabilities, or with stream"};
 }
 
-std::string proposer_of(const wire::Hello& hello) {
-  if (hello.role != wire::Role::kTarget) return {};
-  return names_in(wire::proposers_named(hello.proposer, hello.proposers));
-}
-
-wire::ServicePasses passes_of(const wire::Hello& hello, wire::Passes all) {
-  return {.role = std::string(name_of(hello.role)),
-          .name = hello.name,
-          .model = hello.model_name,
-          .passes = std::move(all)};
-}
-
-// Where services of other hosts may register, this configuration does not know all models.
-std::string only_model(const LoadedConfig& loaded, const std::string& router) {
-  const bool is_one_host = value_or_throw(parse_endpoint(router)).loopback;
-  const auto models = models_of(loaded);
-  if (!is_one_host || models.size() > 1) return {};
-  return served_model_name(models.front().config.model);
-}
-
 }  // namespace
-
-// The time in which every running service registers: it connects again, the reply to its next
-// heartbeat says that the router does not know it, and it sends HELLO. A thread of a busy machine
-// may be late by most of a second (see Pool).
-Duration registration_time(const std::string& router, Duration heartbeat) {
-  return back_within(value_or_throw(parse_endpoint(router))) + heartbeat * 9 / 8 +
-         std::chrono::seconds(1);
-}
-
-RouterServiceOptions router_options(const LoadedConfig& loaded, const std::string& name) {
-  const Config& config = loaded.config;
-  RouterServiceOptions options{.client = client_endpoint(config.bus),
-                               .router = router_endpoint(config.bus),
-                               .name = name,
-                               .build = build_text(),
-                               .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms)};
-  options.rules.max_requests = std::size_t{config.limits.max_running} + config.limits.max_waiting;
-  options.rules.default_draft_len = config.speculation.draft_len;
-  options.rules.timeout = std::chrono::seconds(config.limits.request_timeout_s);
-  options.rules.default_model = config.router.default_model;
-  options.rules.only_model = only_model(loaded, options.router);
-  options.rules.registration = registration_time(options.router, options.heartbeat);
-  options.rules.tenant_weights = value_or_throw(weights_of(config.limits.tenant_weights));
-  return options;
-}
 
 RouterService::RouterService(const RouterServiceOptions& options,
                              wire::Speaker& speaker,
@@ -150,7 +82,9 @@ RouterService::RouterService(const RouterServiceOptions& options,
       token_questions_(pool_,
                        {.timeout = options.rules.timeout,
                         .default_model = options.rules.default_model,
-                        .only_model = options.rules.only_model}) {}
+                        .only_model = options.rules.only_model}),
+      metrics_questions_(pool_),
+      statuses_(options_, pool_, table_) {}
 
 void RouterService::start(Bus& bus) {
   bus_ = &bus;
@@ -235,11 +169,15 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
   Actions actions;
   switch (request.op) {
     case wire::ClientOp::kStatus:
-      return answer(peer, id, recent_status(id, now));
+      return answer(
+          peer, id,
+          statuses_.recent(
+              id, {.client_endpoint = client_endpoint_, .started = started_, .draining = draining_},
+              now));
     case wire::ClientOp::kMetrics:
-      return ask_metrics(peer, id, Asked::kMetrics, now);
+      return ask_metrics({peer, id, MetricsAsked::kMetrics}, now);
     case wire::ClientOp::kPasses:
-      return ask_metrics(peer, id, Asked::kPasses, now);
+      return ask_metrics({peer, id, MetricsAsked::kPasses}, now);
     case wire::ClientOp::kCancel:
       if (!outcome.request_id)
         return refuse(
@@ -283,150 +221,14 @@ void RouterService::send_answer(const ToClient& to) {
   bus_->send(to.peer, {std::move(bytes)}, posting_of(to));
 }
 
-// A flood of questions may not take the time that requests need: beyond a few of them within a
-// moment the answer is that of a moment ago.
-const wire::StatusReply& RouterService::recent_status(RequestId id, TimePoint now) {
-  if (now >= status_moment_ + kStatusMoment) {
-    status_moment_ = now;
-    n_statuses_ = 0;
-  }
-  if (++n_statuses_ <= kFreshStatuses)
-    status_ = status_reply(id, now);
-  else
-    status_.id = wire::hex_of(id);
-  return status_;
-}
-
-wire::StatusReply RouterService::status_reply(RequestId id, TimePoint now) const {
-  wire::StatusReply reply{.id = wire::hex_of(id)};
-  reply.requests_active = static_cast<std::uint32_t>(table_.size());
-  reply.requests_total = table_.counters().accepted;
-  reply.services.push_back(
-      {.role = std::string(name_of(wire::Role::kRouter)),
-       .name = options_.name,
-       .state = std::string(
-           name_of(draining_ ? wire::WorkerState::kDraining : wire::WorkerState::kReady)),
-       .endpoint = client_endpoint_,
-       .build = options_.build,
-       .pid = static_cast<std::uint64_t>(getpid()),
-       .uptime_s = static_cast<std::uint64_t>(
-           std::chrono::duration_cast<std::chrono::seconds>(now - started_).count()),
-       .rss_bytes = resident_bytes(),
-       .active = reply.requests_active,
-       .queued = static_cast<std::uint32_t>(table_.n_waiting()),
-       .tokens_total = table_.counters().tokens,
-       .drafted_total = table_.counters().drafted,
-       .accepted_total = table_.counters().guessed_right});
-  for (const Worker* worker : pool_.all()) {
-    const wire::Hello& hello = worker->hello;
-    const wire::Heartbeat& load = worker->load;
-    reply.services.push_back(
-        {.role = std::string(name_of(hello.role)),
-         .name = hello.name,
-         .state = std::string(name_of(worker->state)),
-         .endpoint = hello.endpoint,
-         .model = hello.model_name,
-         .build = hello.build,
-         .pid = hello.pid,
-         .uptime_s = load.uptime_s,
-         .rss_bytes = load.rss_bytes,
-         .active = load.active,
-         .queued = load.queued,
-         .kv_blocks_total = hello.kv_blocks_total,
-         .kv_blocks_free = load.kv_blocks_free,
-         .tokens_total = load.tokens_total,
-         .drafted_total = load.drafted_total,
-         .accepted_total = load.accepted_total,
-         .note = complaints_about(*worker),
-         .links = worker->state == wire::WorkerState::kGone ? std::string() : load.links,
-         .device = hello.device,
-         .dtype = hello.dtype,
-         .proposer = proposer_of(hello),
-         .draft_len = hello.draft_len,
-         .tool_format = hello.tool_format,
-         .max_model_len = hello.max_model_len,
-         .fingerprint = hello.model_name.empty() ? "" : wire::hex_of(hello.fingerprints.model)});
-  }
-  for (const auto& entry : refused_) {
-    const Refused& what = entry.second;
-    const auto has_its_name = [&](const Worker* worker) {
-      return worker->hello.name == what.hello.name && worker->state != wire::WorkerState::kGone;
-    };
-    const auto all = pool_.all();
-    if (now - what.at > kRefusedShown || std::any_of(all.begin(), all.end(), has_its_name))
-      continue;
-    std::erase_if(reply.services,
-                  [&](const wire::ServiceStatus& s) { return s.name == what.hello.name; });
-    reply.services.push_back({.role = std::string(name_of(what.hello.role)),
-                              .name = what.hello.name,
-                              .state = std::string(name_of(wire::WorkerState::kRefused)),
-                              .endpoint = what.hello.endpoint,
-                              .model = what.hello.model_name,
-                              .build = what.hello.build,
-                              .pid = what.hello.pid,
-                              .note = what.reason});
-  }
-  reply.model_states = model_states(pool_, options_.rules.default_model, now);
-  for (const wire::ModelStatus& model : reply.model_states) {
-    if (model.n_targets == 0) continue;
-    reply.models.push_back(model.name);
-    std::copy_if(model.aliases.begin(), model.aliases.end(), std::back_inserter(reply.models),
-                 [](const std::string& alias) { return !alias.ends_with('*'); });
-    reply.ready = reply.ready || model.ready;
-  }
-  std::sort(reply.models.begin(), reply.models.end());
-  reply.models.erase(std::unique(reply.models.begin(), reply.models.end()), reply.models.end());
-  reply.ready = reply.ready && !draining_;
-  return reply;
-}
-
 // ---- metrics of all services
 
-void RouterService::ask_metrics(const Peer& peer, RequestId id, Asked what, TimePoint now) {
-  if (questions_.size() >= kMaxQuestions)
-    return answer(
-        peer, id,
-        wire::client_error(id, {ErrorCode::kQueueFull, "too many questions for metrics at a time"},
-                           500));
-  MetricsQuestion question{
-      .peer = peer, .asked = id, .until = now + kMetricsPatience, .what = what};
-  if (what == Asked::kMetrics) question.texts.push_back(own_metrics());
-  for (const auto role : kWorkerRoles)
-    if (what == Asked::kMetrics || role == wire::Role::kTarget || role == wire::Role::kDraft)
-      for (const Worker* worker : pool_.alive(role)) question.awaited.insert(worker->id);
-  const auto awaited = question.awaited;
-  const RequestId own = new_id();
-  questions_[own] = std::move(question);
-  const wire::MetricsRequest request{.passes = what == Asked::kPasses};
-  for (const WorkerId worker : awaited) send_worker(worker, own, request);
-  if (awaited.empty()) finish_metrics(own);
-}
-
-void RouterService::finish_metrics(RequestId id) {
-  auto node = questions_.extract(id);
-  if (node.empty()) return;
-  MetricsQuestion& question = node.mapped();
-  const auto refuse = [&](const std::string& what, std::size_t n_services, std::size_t n_bytes) {
-    answer(question.peer, question.asked,
-           wire::client_error(question.asked,
-                              {ErrorCode::kInternal,
-                               what + " of " + std::to_string(n_services) + " services have " +
-                                   std::to_string(n_bytes) + " bytes; the limit of an answer is " +
-                                   std::to_string(kMaxListBytes)},
-                              0));
-  };
-  if (question.what == Asked::kPasses) {
-    const std::size_t n_services = question.passes.size();
-    const std::size_t n_bytes = cut_passes(question.passes, kMaxListBytes);
-    if (n_bytes > kMaxListBytes) return refuse("the passes", n_services, n_bytes);
-    return answer(question.peer, question.asked,
-                  wire::PassesReply{.id = wire::hex_of(question.asked),
-                                    .passes = std::move(question.passes)});
-  }
-  std::string text = merge_metrics(question.texts);
-  if (text.size() > kMaxListBytes) return refuse("the metrics", question.texts.size(), text.size());
-  answer(question.peer, question.asked,
-         wire::MetricsText{.id = wire::hex_of(question.asked), .metrics_text = std::move(text)});
+void RouterService::ask_metrics(const MetricsQuestion& question, TimePoint now) {
+  const bool is_answered = question.what == MetricsAsked::kMetrics && metrics_questions_.has_room();
+  Actions actions;
+  metrics_questions_.submit(question, new_id(), is_answered ? own_metrics() : std::string(), now,
+                            actions);
+  act(actions);
 }
 
 std::string RouterService::own_metrics() {
@@ -530,17 +332,11 @@ void RouterService::on_worker(const Delivery& delivery, TimePoint now) {
         {{"target", worker->hello.name}, {"draft", lost->draft.value}, {"reason", lost->reason}});
     return;
   }
-  if (auto* reply = std::get_if<wire::MetricsReply>(&message)) {
-    const auto it = questions_.find(header.request);
-    if (it == questions_.end() || it->second.awaited.erase(header.sender) == 0) return;
-    if (it->second.what == Asked::kPasses)
-      it->second.passes.push_back(passes_of(worker->hello, std::move(reply->passes)));
-    else
-      it->second.texts.push_back(std::move(reply->text));
-    if (it->second.awaited.empty()) finish_metrics(header.request);
-    return;
-  }
   Actions actions;
+  if (auto* reply = std::get_if<wire::MetricsReply>(&message)) {
+    metrics_questions_.on_reply(*worker, header.request, std::move(*reply), actions);
+    return act(actions);
+  }
   if (token_questions_.is_mine(header.sender, header.request)) {
     token_questions_.on_message(header.request, message, now, actions);
     return act(actions);
@@ -575,11 +371,11 @@ void RouterService::on_hello(const Delivery& delivery,
           std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat).count())};
   if (!arrival.accepted) {
     log_warning("refused a worker", {{"worker", hello.name}, {"reason", arrival.message}});
-    remember_refused(header.sender, hello, arrival.message, now);
+    statuses_.remember_refused(header.sender, hello, arrival.message, now);
     return reply_to(peer, reply);
   }
   pool_.find(header.sender)->user = delivery.user;
-  reply.message = complaints_about(*pool_.find(header.sender));
+  reply.message = complaints_about(*pool_.find(header.sender), pool_);
   reply_to(peer, reply);
   if (arrival.replaced) gone(*former, "a new process of its name replaced it", now);
   if (!arrival.is_new) return;
@@ -596,14 +392,6 @@ void RouterService::probe_silent() {
   for (const Peer& peer : pool_.to_probe()) reply_to(peer, wire::HeartbeatReply{.needed = true});
 }
 
-void RouterService::remember_refused(WorkerId id,
-                                     const wire::Hello& hello,
-                                     const std::string& reason,
-                                     TimePoint now) {
-  std::erase_if(refused_, [&](const auto& entry) { return now - entry.second.at > kRefusedShown; });
-  if (refused_.size() < kMaxRefused || refused_.contains(id)) refused_[id] = {hello, reason, now};
-}
-
 // Unassigns its peers and moves its requests.
 void RouterService::gone(const Worker& worker, const std::string& why, TimePoint now) {
   log_warning("worker gone", {{"worker", worker.hello.name}, {"reason", why}});
@@ -613,12 +401,8 @@ void RouterService::gone(const Worker& worker, const std::string& why, TimePoint
       send_worker(
           target->id, {},
           wire::Unassign{.draft = worker.id, .incarnation = worker.incarnation, .reason = why});
-  for (auto it = questions_.begin(); it != questions_.end();) {
-    const RequestId id = (it++)->first;
-    MetricsQuestion& question = questions_.at(id);
-    if (question.awaited.erase(worker.id) > 0 && question.awaited.empty()) finish_metrics(id);
-  }
   Actions actions;
+  metrics_questions_.worker_lost(worker.id, actions);
   table_.worker_lost(worker.id, now, actions);
   token_questions_.worker_lost(worker.id, now, actions);
   act(actions);
@@ -682,38 +466,6 @@ bool RouterService::is_needed(const Worker& worker, TimePoint now) const {
   }
 }
 
-// Why a worker is not used with some of the others, by name; empty if all is well.
-std::string RouterService::complaints_about(const Worker& worker) const {
-  std::string sentences;
-  const auto add = [&](const std::string& sentence) {
-    if (!sentence.empty() && sentences.size() < 1024)
-      sentences += (sentences.empty() ? "" : "; ") + sentence;
-  };
-  if (worker.state != wire::WorkerState::kGone && worker.load.busy_us >= kLongTurnUs)
-    add("in one turn (" + std::string(name_of(worker.load.activity)) + ") for " +
-        std::to_string(worker.load.busy_us / 1'000'000) + " s");
-  const auto tokenizers = pool_.alive(wire::Role::kTokenizer);
-  if (worker.hello.role == wire::Role::kTarget && !tokenizers.empty() &&
-      !place_tokenizer(tokenizers, worker.hello.fingerprints, std::nullopt))
-    add("no tokenizer has its vocabulary and chat template");
-  const auto targets = pool_.alive(wire::Role::kTarget);
-  for (const Worker* other : pool_.all()) {
-    if (other->state == wire::WorkerState::kGone) continue;
-    const wire::Role mine = worker.hello.role, theirs = other->hello.role;
-    const bool is_helper = theirs == wire::Role::kDraft || theirs == wire::Role::kTokenizer;
-    if (mine == wire::Role::kTarget && is_helper)
-      add(why_not_together(worker.hello, other->hello, targets));
-    if (mine != wire::Role::kEdge && theirs == wire::Role::kTarget && mine != theirs)
-      add(why_not_together(other->hello, worker.hello, targets));
-    if (mine == wire::Role::kDraft && theirs == wire::Role::kTarget)
-      for (const wire::DraftSetAside& aside : other->load.set_aside)
-        if (aside.draft == worker.id)
-          add("set aside by " + other->hello.name + ": " + aside.reason + "; tried again in " +
-              std::to_string(aside.again_in_s) + " s");
-  }
-  return sentences;
-}
-
 void RouterService::send_worker(WorkerId id, RequestId request, const wire::Message& message) {
   const Worker* worker = pool_.find(id);
   if (worker == nullptr || worker->state == wire::WorkerState::kGone) return;
@@ -748,17 +500,11 @@ TimePoint RouterService::on_turn(TimePoint now) {
   probe_silent();
   Actions actions;
   TimePoint due = std::min(table_.tick(now, actions), token_questions_.tick(now, actions));
+  due = std::min(due, metrics_questions_.tick(now, actions));
   act(actions);
   if (now >= next_pairing_) pair_all();
   due = std::min({due, next_pairing_, now + pool_.until_next_check()});
   if (!pool_.all_here()) due = std::min(due, now + kListenAgain);
-
-  std::vector<RequestId> late;
-  for (const auto& [id, question] : questions_) {
-    if (now >= question.until) late.push_back(id);
-    due = std::min(due, question.until);
-  }
-  for (const RequestId id : late) finish_metrics(id);
   if (draining_) {
     if (now + std::chrono::milliseconds(500) >= drain_deadline_ &&
         table_.size() + token_questions_.size() > 0) {

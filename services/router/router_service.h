@@ -18,27 +18,14 @@
 #include "common/runtime/metrics.h"
 #include "common/runtime/service.h"
 #include "common/wire/codec.h"
+#include "services/router/metrics_questions.h"
 #include "services/router/pool.h"
 #include "services/router/request_table.h"
+#include "services/router/router_options.h"
+#include "services/router/status_replies.h"
 #include "services/router/token_questions.h"
 
 namespace foretoken {
-
-struct RouterServiceOptions {
-  std::string client;  // endpoint for clients
-  std::string router;  // endpoint for workers
-  std::string name = "router-0";
-  std::string build;
-  Duration heartbeat = std::chrono::milliseconds(250);  // eight missed = gone
-  std::size_t max_answer_bytes = wire::kMaxAnswerBytes;
-  RequestRules rules;
-};
-
-// For how long a router that was just started waits for services that run, before it decides what
-// they serve.
-Duration registration_time(const std::string& router, Duration heartbeat);
-
-RouterServiceOptions router_options(const LoadedConfig& loaded, const std::string& name);
 
 class RouterService final : public Service {
  public:
@@ -62,11 +49,7 @@ class RouterService final : public Service {
   void on_client(const Peer& peer, const Frames& frames, TimePoint now);
   void answer(const Peer& peer, RequestId id, wire::ClientAnswer answer);
   void send_answer(const ToClient& to);
-  wire::StatusReply status_reply(RequestId id, TimePoint now) const;
-  const wire::StatusReply& recent_status(RequestId id, TimePoint now);
-  enum class Asked : std::uint8_t { kMetrics, kPasses };
-  void ask_metrics(const Peer& peer, RequestId id, Asked what, TimePoint now);
-  void finish_metrics(RequestId id);
+  void ask_metrics(const MetricsQuestion& question, TimePoint now);
   RequestId new_id();
 
   // workers
@@ -75,14 +58,9 @@ class RouterService final : public Service {
                 const wire::Header& header,
                 const wire::Hello& hello,
                 TimePoint now);
-  void remember_refused(WorkerId id,
-                        const wire::Hello& hello,
-                        const std::string& reason,
-                        TimePoint now);
   void gone(const Worker& worker, const std::string& why, TimePoint now);
   void probe_silent();
   void pair_all();
-  std::string complaints_about(const Worker& worker) const;
   void send_worker(WorkerId worker, RequestId request, const wire::Message& message);
   void reply_to(const Peer& peer, const wire::Message& message);
   bool is_needed(const Worker& worker, TimePoint now) const;
@@ -93,27 +71,17 @@ class RouterService final : public Service {
   std::string own_metrics();
   void list_models();
 
-  struct MetricsQuestion {
-    Peer peer;
-    RequestId asked;  // the client's id; two clients may have chosen the same
-    TimePoint until{};
-    std::set<WorkerId> awaited = {};
-    Asked what = Asked::kMetrics;
-    std::vector<std::string> texts = {};
-    std::vector<wire::ServicePasses> passes = {};
-  };
   RouterServiceOptions options_;
   wire::Speaker& speaker_;
   Metrics& metrics_;
   Pool pool_;
   RequestTable table_;
   TokenQuestions token_questions_;
+  MetricsQuestions metrics_questions_;
+  StatusReplies statuses_;
   Bus* bus_ = nullptr;
   SocketId client_socket_ = 0;
   std::string client_endpoint_;
-  wire::StatusReply status_;  // the last that was made
-  TimePoint status_moment_{};
-  int n_statuses_ = 0;
   SocketId worker_socket_ = 0;
   TimePoint started_{};
   TimePoint next_pairing_{};
@@ -121,14 +89,7 @@ class RouterService final : public Service {
   std::optional<TimePoint> finished_at_;  // of one that drains: when it said goodbye
   TimePoint drain_deadline_{};
   std::uint64_t n_ids_ = 0;
-  std::map<RequestId, MetricsQuestion> questions_;
   std::set<std::string> complained_;  // pairs refused by name, logged once
-  struct Refused {
-    wire::Hello hello;
-    std::string reason;
-    TimePoint at{};
-  };
-  std::map<WorkerId, Refused> refused_;  // for people: those that asked in the last while
   std::uint64_t malformed_ = 0, stale_ = 0, dropped_ = 0, bad_requests_ = 0;
 };
 
