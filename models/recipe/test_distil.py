@@ -147,9 +147,15 @@ class Folder(InAFolder):
         (self.folder / "file").write_text("")
         for name in ("model", "file", "file/below"):
             with self.assertRaisesRegex(Refused, name):
-                Work(self.folder / name).make()
+                Work(self.folder / name).check()
+        (self.folder / "closed").mkdir(mode=0o500)
+        with mock.patch("os.access", return_value=False), self.assertRaisesRegex(Refused, "closed/draft cannot be made: Permission denied"):
+            Work(self.folder / "closed/draft").check()
+        Work(self.folder / "draft").check()
+        self.assertFalse((self.folder / "draft").exists())
         for _ in range(2):  # a new one, and one that was begun
             Work(self.folder / "draft").make()
+            Work(self.folder / "draft").check()
 
 
 class Answers(InAFolder):
@@ -282,8 +288,7 @@ class ExitCodes(InAFolder):
              "--concurrency", "1", "--threads", "1", "--seed", "1", "--passes", "1", "--hours", "0", "--shape", "32x1", "--dtype", "auto"]
 
     def code_of(self, error):
-        with mock.patch("sys.argv", self.WORDS), mock.patch("sys.stderr"), mock.patch.object(verb, "missing_packages", list), \
-                mock.patch.object(verb, "work_through", side_effect=error):
+        with mock.patch("sys.argv", self.WORDS), mock.patch("sys.stderr"), mock.patch.object(verb, "work_through", side_effect=error):
             return verb.main()
 
     def test_are_those_of_the_other_verbs(self):

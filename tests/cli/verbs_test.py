@@ -684,6 +684,20 @@ class Verbs(unittest.TestCase):
         self.assertIn("has no numpy, safetensors, torch", done.stderr)
         self.assertIn("pip install torch", done.stderr)
         self.assertFalse(pathlib.Path(out).exists())
+        # What is wrong with the arguments comes before what Python lacks.
+        one, kept = self.folder / "one.txt", self.folder / "kept"
+        one.write_text("once\n")
+        kept.mkdir()
+        (kept / "config.json").write_text("{}")
+        for words, why in ((["--prompts", str(self.folder / "none.txt")], f"--prompts: cannot read {self.folder}/none.txt: "),
+                           (["--prompts", str(one)], "has 1 different prompts; at least 2 are needed"),
+                           (["--out", str(kept)], f"--out {kept} is there and is no draft that was begun"),
+                           (["--out", str(one / "draft")], f"--out {one}/draft cannot be made: Not a directory"),
+                           (["--out", str(ROOT / "models/demo-target")], "--out is the target's own folder")):
+            done = run("draft", "distil", "demo", "--python", str(bare), *([] if "--out" in words else ["--out", out]), *words)
+            self.assertEqual(2, done.returncode, done.stderr)
+            self.assertIn("error: " + why if why.startswith("--") else why, done.stderr)
+            self.assertFalse(pathlib.Path(out).exists())
 
     def test_config_init_is_valid_and_has_every_key(self):
         path = self.folder / "foretoken.toml"

@@ -39,8 +39,12 @@ def arguments():
     return p.parse_args()
 
 
-def missing_packages():
-    return [name for name in NEEDED if importlib.util.find_spec(name) is None]
+def refuse_missing_packages():
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Refused(f"{sys.executable} has no {', '.join(missing)}; draft distil needs them:\n"
+                      "  python3 -m venv distil-env && distil-env/bin/pip install torch==2.15.0 numpy safetensors matplotlib\n"
+                      "  and then --python distil-env/bin/python", ENVIRONMENT)
 
 
 def plan_of(args, about, asked):
@@ -54,14 +58,20 @@ def plan_of(args, about, asked):
 
 
 def work_through(args):
-    from distil import card, check, collect, export, ids, prompts, system, target
+    from distil import prompts, target
 
+    # First what is wrong with the arguments: packages take gigabytes and minutes to install.
     if args.out.resolve() == args.target.resolve():
         raise Refused(f"--out is the target's own folder, {args.out}")
     about = target.read_target(args.target)
     asked = prompts.read_file(args.prompts, about["has_template"]) if args.prompts else prompts.own_beginnings(about)
     training, held_out = prompts.split(asked)
-    work, plan = Work(args.out), plan_of(args, about, asked)
+    work = Work(args.out)
+    work.check()
+    refuse_missing_packages()
+    from distil import card, check, collect, export, ids, system
+
+    plan = plan_of(args, about, asked)
     work.make()
     work.keep_plan(plan)
     plan["passes"] = args.passes
@@ -94,11 +104,6 @@ def main():
     args = arguments()
     if args.quiet:
         folder.be_quiet()
-    if missing := missing_packages():
-        print(f"error: {sys.executable} has no {', '.join(missing)}; draft distil needs them:\n"
-              "  python3 -m venv distil-env && distil-env/bin/pip install torch==2.15.0 numpy safetensors matplotlib\n"
-              "  and then --python distil-env/bin/python", file=sys.stderr)
-        return ENVIRONMENT
     try:
         work_through(args)
     except Refused as error:

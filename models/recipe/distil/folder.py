@@ -4,6 +4,7 @@ The file plan.json in the folder work of --out holds the settings. Once they hav
 training, a call with other ones is refused, since the model card would not be true. What a step leaves for the next is written beside its
 place and moved there, so a step that is stopped, or killed, leaves whole files of it only. Standard library only.
 """
+import errno
 import json
 import os
 import sys
@@ -52,15 +53,28 @@ class Work:
         self.out, self.root = out, out / "work"
         self.requests, self.shards, self.training = self.root / "requests", self.root / "shards", self.root / "training"
 
-    def make(self):
-        """Refuses a folder that holds something else: what is exported would take the place of a model there."""
+    def check(self):
+        """Refuses a folder that holds something else: what is exported would take the place of a model there. Makes nothing."""
         try:
             if self.out.exists() and not self.root.is_dir() and (not self.out.is_dir() or any(self.out.iterdir())):
                 raise Refused(f"--out {self.out} is there and is no draft that was begun (it has no folder work); choose a new folder")
+            above = next(folder for folder in (self.root, *self.root.parents) if folder.exists())
+        except OSError as error:
+            raise self.cannot_be_made(error) from None
+        if not above.is_dir():
+            raise self.cannot_be_made(OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)))
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise self.cannot_be_made(OSError(errno.EACCES, os.strerror(errno.EACCES)))
+
+    def make(self):
+        try:
             for folder in (self.requests, self.shards, self.training):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise Refused(f"--out {self.out} cannot be made: {error.strerror}") from None
+            raise self.cannot_be_made(error) from None
+
+    def cannot_be_made(self, error):
+        return Refused(f"--out {self.out} cannot be made: {error.strerror}")
 
     def shard_files(self):
         return sorted(self.shards.glob("[0-9][0-9][0-9][0-9][0-9].npz"))  # not what a kill left of one

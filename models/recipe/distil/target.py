@@ -1,8 +1,9 @@
-"""What distillation reads of the target's folder: shape, end tokens, and its embedding, where a draft's begins."""
+"""What distillation reads of the target's folder: shape, end tokens, and its embedding, where a draft's begins.
+
+Packages are imported where tensors are read: the rest is read before it is known whether they are there.
+"""
 import json
 import math
-
-import numpy as np
 
 from distil.folder import MODEL, Refused
 
@@ -58,6 +59,8 @@ def weights_read(folder):
 
 def principal(matrix, width):
     """Rows of `matrix` in the `width` directions in which they differ most, with a mean square of 1."""
+    import numpy as np
+
     centred = matrix - matrix.mean(0)
     values, vectors = np.linalg.eigh(centred.T @ centred)
     rows = centred @ vectors[:, np.argsort(-values)[:width]]
