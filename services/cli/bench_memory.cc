@@ -66,6 +66,8 @@ Corpus read_corpus(const BenchMemoryOptions& chosen, const Tokenizer& tokenizer)
 
 int run_bench_memory(const CliOptions& options) {
   const auto& chosen = options.bench_memory;
+  if (const auto out = check_writable(chosen.out, "--out"); !out.ok())
+    return report_error(out.error());
   const auto tokenizer = tokenizer_of(chosen.model, options.config);
   const bool says = !options.output.quiet && !options.output.json;
   if (says) std::cerr << "reading " << chosen.corpus << "\n";

@@ -26,6 +26,8 @@ bench::LayerShape shape_of(const std::string& folder) {
 
 int run_bench_micro(const CliOptions& options) {
   const auto& chosen = options.bench_micro;
+  if (const auto out = check_writable(chosen.out, "--out"); !out.ok())
+    return report_error(out.error());
   bench::MicroOptions micro{.contexts = chosen.contexts, .n_rounds = chosen.rounds};
   if (!chosen.model.empty()) micro.shape = shape_of(chosen.model);
   if (!options.output.quiet && !options.output.json)

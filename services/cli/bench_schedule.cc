@@ -163,13 +163,22 @@ int run_grid(const CliOptions& options) {
   return verdict_code != kExitOk ? verdict_code : written;
 }
 
-}  // namespace
-
-int run_bench_schedule(const CliOptions& options) {
-  const std::string& plot = options.bench_schedule.plot;
+// What could not be written at the end, when all has been measured.
+int check_files(const BenchScheduleOptions& chosen) {
+  const std::string& plot = chosen.plot;
   if (!plot.empty() && !plot.ends_with(".svg") && !plot.ends_with(".png"))
     return report_error(
         {ErrorCode::kInvalidValue, "--plot: \"" + plot + "\" must end in .svg or .png", "--plot"});
+  for (const auto& [path, flag] : {std::pair(chosen.out, "--out"), std::pair(plot, "--plot")})
+    if (const auto writable = check_writable(path, flag); !writable.ok())
+      return report_error(writable.error());
+  return plot.empty() ? kExitOk : find_gnuplot();
+}
+
+}  // namespace
+
+int run_bench_schedule(const CliOptions& options) {
+  if (const int wrong = check_files(options.bench_schedule); wrong != kExitOk) return wrong;
   try {
     return options.bench_schedule.sweep ? run_grid(options) : run_one(options);
   } catch (const FatalError& error) {

@@ -358,6 +358,8 @@ int with_bench_session(BenchKind kind,
   if (!goals.ok()) return report_error(goals.error());
   if (const auto fits = check_load(options.bench_load); !fits.ok())
     return report_error(fits.error());
+  if (const auto out = check_writable(options.bench_load.out, "--out"); !out.ok())
+    return report_error(out.error());
   const BenchPlan plan{kind, options, std::move(*base), *goals, measure};
   const bool is_http = options.bench_load.http || !options.bench_load.url.empty();
   return is_http ? over_http(plan, loaded->config.edge) : over_zeromq(plan, loaded->config.bus);

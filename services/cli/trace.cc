@@ -60,6 +60,8 @@ void say_what_is_in_it(const PassRecord& record, const std::string& file) {
 int run_trace(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
+  if (const auto out = check_writable(options.trace.out, "--out"); !out.ok())
+    return report_error(out.error());
   Client client(loaded->config.bus);
   const auto record = record_of(client, options.trace);
   if (!record.ok()) {

@@ -103,6 +103,11 @@ Result<void> write_whole_file(const std::string& path,
                               Existing existing,
                               unsigned mode = 0666);
 
+// What write_whole_file would say of a path that cannot be written, before there is a text: for
+// verbs that measure or wait first. Nothing of it is left. An empty path is none. Errors blame
+// `flag`.
+Result<void> check_writable(const std::string& path, const std::string& flag);
+
 bool stdout_is_terminal();
 bool stderr_is_terminal();
 std::string read_all_of_stdin();

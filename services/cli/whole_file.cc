@@ -23,15 +23,37 @@ int write_all(int fd, std::string_view text) {
   return 0;
 }
 
+std::string beside(const std::string& path) { return path + ".new-" + std::to_string(::getpid()); }
+
+Error cannot_write(const std::string& path, int why, const std::string& flag) {
+  return {ErrorCode::kIo, "cannot write " + path + ": " + std::strerror(why), flag};
+}
+
 }  // namespace
+
+Result<void> check_writable(const std::string& path, const std::string& flag) {
+  if (path.empty()) return {};
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    if (S_ISDIR(info.st_mode)) return cannot_write(path, EISDIR, flag);
+    if (::access(path.c_str(), W_OK) != 0) return cannot_write(path, errno, flag);
+    return {};
+  }
+  // Links are followed when they are written.
+  if (::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) return {};
+  const std::string fresh = beside(path);
+  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return cannot_write(path, errno, flag);
+  ::close(fd);
+  ::unlink(fresh.c_str());
+  return {};
+}
 
 Result<void> write_whole_file(const std::string& path,
                               std::string_view text,
                               Existing existing,
                               unsigned mode) {
-  const auto cannot = [&](int why) {
-    return Error{ErrorCode::kIo, "cannot write " + path + ": " + std::strerror(why), "--out"};
-  };
+  const auto cannot = [&](int why) { return cannot_write(path, why, "--out"); };
   const auto exists = [&] { return Error{ErrorCode::kConfig, path + " exists already", "--out"}; };
   struct stat info {};
   const bool found = ::lstat(path.c_str(), &info) == 0;
@@ -44,7 +66,7 @@ Result<void> write_whole_file(const std::string& path,
     if (::close(fd) != 0 || wrong != 0) return cannot(wrong != 0 ? wrong : errno);
     return {};
   }
-  const std::string fresh = path + ".new-" + std::to_string(::getpid());
+  const std::string fresh = beside(path);
   const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (fd < 0) return cannot(errno);
   int wrong = write_all(fd, text);

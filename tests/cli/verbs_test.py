@@ -735,6 +735,30 @@ class Verbs(unittest.TestCase):
             self.assertIn(f"cannot write {path}: ", done.stderr)
             self.assertEqual([], list(self.folder.iterdir()), words)
 
+    def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(self):
+        corpus = self.folder / "corpus"
+        corpus.mkdir()
+        # Refused as such: not for the router that is missing, the texts that are, or after an hour.
+        verbs = [["bench", verb, *self.quiet_port] for verb in ("serve", "latency", "acceptance")]
+        verbs += [["bench", "micro"], ["bench", "memory", str(corpus), "--model", "demo"], ["trace", *self.quiet_port],
+                  ["bench", "schedule"], ["bench", "schedule", "--sweep"]]
+        for words in verbs:
+            for path in (self.folder / "none" / "x.json", corpus):
+                done = run(*words, "--out", str(path))
+                self.assertEqual((1, ""), (done.returncode, done.stdout), words)
+                self.assertIn(f"error: cannot write {path}: ", done.stderr, words)
+                self.assertNotIn("measuring", done.stderr, words)
+        done = run("bench", "schedule", "--sweep", "--plot", str(self.folder / "none" / "x.svg"))
+        self.assertEqual((1, ""), (done.returncode, done.stdout))
+        self.assertIn("cannot write ", done.stderr)
+        self.assertIn("--plot", done.stderr)
+        self.assertEqual([], list(corpus.iterdir()))
+        without = {**os.environ, "PATH": str(corpus)}
+        done = subprocess.run([str(BIN / "foretoken"), "bench", "schedule", "--sweep", "--plot", str(self.folder / "x.svg")],
+                              capture_output=True, text=True, timeout=60, env=without)
+        self.assertEqual((6, ""), (done.returncode, done.stdout))
+        self.assertIn("gnuplot draws the pictures and is not installed", done.stderr)
+
     def test_doctor_names_what_a_device_lacks(self):
         missing = str(self.folder / "libforetoken_cuda.so")
         environment = {**os.environ, "FORETOKEN_CUDA_LIBRARY": missing}
