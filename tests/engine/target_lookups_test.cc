@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/engine/target_engine.h"
+#include "common/kv/invariants.h"
 #include "kernels/include/backend.h"
 #include "tests/support/plain_decode.h"
 #include "tests/support/scripted_model.h"
@@ -81,6 +82,7 @@ class TargetLookupsTest : public ::testing::Test {
     std::vector<TokenId> text = r.prompt;
     const auto answer = plain_decode(model_, *backend_, r, kMaxLen).ids;
     text.insert(text.end(), answer.begin(), answer.end());
+    answers_.push_back(answer);
     std::vector<TokenId> wrong = text;
     for (TokenId& token : wrong) token = (token + 1) % 40;
     memory_.script = memory_knows ? text : wrong;
@@ -93,6 +95,13 @@ class TargetLookupsTest : public ::testing::Test {
     const StepOutput& output = engine_->step(now_);
     n_passes_ += output.n_rows > 0;
     most_verified_ = std::max(most_verified_, output.n_verified);
+    most_rows_ = std::max(most_rows_, output.n_rows);
+    for (const TokensEvent& event : output.tokens) {
+      std::vector<TokenId>& into = got_[event.seq.value];
+      into.insert(into.end(), event.tokens.ids.begin(), event.tokens.ids.end());
+    }
+    const auto violations = kv_violations(engine_->kv().snapshot());
+    ASSERT_TRUE(violations.empty()) << violations.front();
     engine_->record_step_time(kPass);
     now_ += kPass;
   }
@@ -115,7 +124,10 @@ class TargetLookupsTest : public ::testing::Test {
   std::uint64_t tenant_ = 0;
   std::uint32_t n_tokens_ = 200;
   std::uint32_t lookup_len_ = 0;
-  std::uint32_t most_verified_ = 0;  // in a pass
+  std::uint32_t most_verified_ = 0;            // in a pass
+  std::uint32_t most_rows_ = 0;                // likewise
+  std::vector<std::vector<TokenId>> answers_;  // by plain decoding
+  std::map<std::uint64_t, std::vector<TokenId>> got_;
   std::size_t ngram_errs_every_ = kMaxLen;
   int n_passes_ = 0;
 };
@@ -150,6 +162,32 @@ TEST_F(TargetLookupsTest, LongGuessesKeepToTheRowsOfAPass) {
   while (engine_->has_work()) step();
   EXPECT_GT(most_verified_, 4u * 4u);
   EXPECT_LE(most_verified_, 36u);
+}
+
+// Blocks for one text of four, and rows for two long guesses: both run out.
+TEST_F(TargetLookupsTest, LongGuessesGiveWayWhereBlocksAreScarce) {
+  constexpr std::int32_t kBlocks = 34, kRows = 24;
+  TargetEngineOptions options;
+  options.kv = {.n_blocks = kBlocks, .block_tokens = 8, .prefix_cache = PrefixCaching::kOff};
+  options.max_batch_rows = kRows;
+  options.max_running = 4;
+  options.max_model_len = 240;
+  engine_ = std::make_unique<TargetEngine>(
+      model_, *backend_, Proposers{.each = {&memory_, &ngram_}, .memory_watch = &memory_}, options);
+  lookup_len_ = 16;
+  ngram_errs_every_ = 11;
+  for (int i = 0; i < 4; ++i) open(false, true);
+  for (int n_steps = 0; engine_->has_work(); ++n_steps) {
+    ASSERT_LT(n_steps, 2000) << "no progress";
+    step();
+  }
+  for (std::uint64_t seq = 1; seq <= 4; ++seq) EXPECT_EQ(answers_[seq - 1], got_[seq]) << seq;
+  EXPECT_GT(most_verified_, 8u) << "guesses were longer than a draft's";
+  EXPECT_EQ(most_rows_, static_cast<std::uint32_t>(kRows)) << "rows ran out";
+  const TargetSnapshot end = engine_->snapshot();
+  EXPECT_GT(end.n_preemptions, 0u) << "blocks ran out";
+  EXPECT_EQ(end.kv.n_used, 0);
+  EXPECT_EQ(end.kv.n_free, kBlocks);
 }
 
 TEST(SequenceLengths, ADraftAloneKeepsToItsOwnLength) {
