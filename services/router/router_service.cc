@@ -57,8 +57,9 @@ Error too_slow() {
       ErrorCode::kCancelled,
       "the client reads its pieces too slowly: at most " +
           std::to_string(kClientLimits.of_one >> 20) + " MiB wait for it, " +
-          std::to_string(kClientLimits.of_one_taking >> 20) +
-          " MiB while it takes some, and at most " +
+          std::to_string(kClientLimits.of_one_taking >> 20) + " MiB while it takes some, " +
+          std::to_string(kClientLimits.of_all >> 20) +
+          " MiB for all clients together, and for at most " +
           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(kPiecePatience).count()) +
           " s while it takes none"};
 }
@@ -133,8 +134,11 @@ void RouterService::on_dropped(const Peer& peer, Ticket ticket) {
                         .answer = wire::client_error(id, too_slow(), 0),
                         .is_accepted = true});
   if (*series != ticket.series) return;
+  const Error error = too_slow();
+  log_warning("a request is ended: its client reads too slowly",
+              {{"request", wire::hex_of(id)}, {"reason", error.message}});
   Actions actions;
-  table_.give_up(id, too_slow(), now, actions);
+  table_.give_up(id, error, now, actions);
   act(actions);
 }
 

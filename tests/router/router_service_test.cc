@@ -668,8 +668,10 @@ TEST_F(RouterServiceStreamTest, APieceThatFindsNoRoomEndsItsRequestInWords) {
   }
   ASSERT_EQ(1u, errors.size());
   EXPECT_EQ("cancelled", errors[0].error.code);
-  EXPECT_NE(errors[0].error.message.find("reads its pieces too slowly: at most 4 MiB"),
-            std::string::npos);
+  EXPECT_EQ(
+      "the client reads its pieces too slowly: at most 4 MiB wait for it, 16 MiB while it takes "
+      "some, 64 MiB for all clients together, and for at most 10 s while it takes none",
+      errors[0].error.message);
   EXPECT_EQ(1u, n_closed);
   const auto is_end = [&](const Posting& posting) {
     return posting.ticket.high == piece.ticket.high && posting.ticket.low == piece.ticket.low &&
