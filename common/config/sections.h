@@ -50,9 +50,8 @@ struct ModelSection {
       "how the model writes calls of tools; auto = as the text of its chat template says");
     v("packed_cache", s.packed_cache, anything(),
       "folder in which weights of 64 MiB and more are kept as the CPU's kernels read them, so that "
-      "the next start need not make them: a full path; auto = foretoken in the user's cache "
-      "folder; "
-      "off = none");
+      "the next start need not make them, together at most a quarter of its disk: a full path; "
+      "auto = foretoken in the user's cache folder; off = none");
     v("targets", s.targets, in_range(1, 16), "target services that `foretoken up` starts for it");
     v("drafts", s.drafts, in_range(0, 16),
       "draft services that `foretoken up` starts for it, if it has a draft");

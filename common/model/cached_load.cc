@@ -1,5 +1,7 @@
 #include "common/model/cached_load.h"
 
+#include <sys/file.h>
+
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -24,7 +26,11 @@ CachedLoad::CachedLoad(const std::filesystem::path& folder,
                        const LoadOptions& options)
     : config_(config), checkpoint_(checkpoint), backend_(backend), options_(options) {
   if (options.packed_cache.folder.empty() || backend.packed_layout().empty()) return;
-  file_ = file_of(folder);
+  std::error_code unknown;
+  auto whole = std::filesystem::weakly_canonical(folder, unknown);
+  if (unknown) whole = folder;
+  origin_ = {.model_folder = whole.string(), .host = options.packed_cache.host};
+  file_ = file_of(whole);
   key_ = key();
 }
 
@@ -43,7 +49,8 @@ LoadedWeights CachedLoad::load() const {
   }
   WeightLoader loader(config_, checkpoint_, backend_, options_, nullptr);
   LoadedWeights loaded = load_with(loader);
-  if (!file_.empty() && loaded.weights.n_bytes >= options_.packed_cache.least_bytes) keep(loader);
+  if (!file_.empty() && loaded.weights.n_bytes >= options_.packed_cache.least_bytes)
+    loaded.weights.packed_file = keep(loader);
   return loaded;
 }
 
@@ -61,14 +68,12 @@ Digest CachedLoad::kind() const {
 }
 
 // One for each folder and kind: a newer one takes the place of what is stale.
-std::filesystem::path CachedLoad::file_of(const std::filesystem::path& folder) const {
-  std::error_code unknown;
-  auto whole = std::filesystem::weakly_canonical(folder, unknown);
-  if (unknown) whole = folder;
+std::filesystem::path CachedLoad::file_of(const std::filesystem::path& whole) const {
   const std::uint64_t name = kind().add(whole.string()).add(options_.packed_cache.host).value();
   char digits[17];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(name));
-  return options_.packed_cache.folder / (whole.filename().string() + "-" + digits + ".packed");
+  return options_.packed_cache.folder /
+         (whole.filename().string() + "-" + digits + std::string(kPackedExtension));
 }
 
 std::uint64_t CachedLoad::key() const {
@@ -105,19 +110,41 @@ LoadedWeights CachedLoad::load_with(WeightLoader& loader) const {
 }
 
 // Whether it can be kept or not, the model is loaded.
-void CachedLoad::keep(const WeightLoader& loader) const {
+std::shared_ptr<const void> CachedLoad::keep(const WeightLoader& loader) const {
+  remove_of_no_model();
   const std::uint64_t size = loader.packed().size_bytes();
   if (const auto problem = why_not_kept(size))
-    return report_problem(PackedCacheReport::Outcome::kNotWritten, *problem);
-  const auto written = loader.packed().write(file_, key_, loader.digests(), [this] {
-    if (options_.on_progress) options_.on_progress(1, 1);
-  });
+    return report_problem(PackedCacheReport::Outcome::kNotWritten, *problem), nullptr;
+  const auto written = loader.packed().write(
+      file_, {.key = key_, .origin = origin_, .digests = loader.digests()}, [this] {
+        if (options_.on_progress) options_.on_progress(1, 1);
+      });
   if (!written.ok())
-    return report_problem(PackedCacheReport::Outcome::kNotWritten, written.error().message);
+    return report_problem(PackedCacheReport::Outcome::kNotWritten, written.error().message),
+           nullptr;
+  // Other ranks, and services beside this one, are about to write theirs: this one is in use.
+  auto in_use = std::make_shared<const PackedLock>(file_, LOCK_SH);
+  trim();
   std::error_code unknown;
   report({.outcome = PackedCacheReport::Outcome::kWritten,
           .file = file_,
           .size_bytes = std::filesystem::file_size(file_, unknown)});
+  return in_use;
+}
+
+void CachedLoad::remove_of_no_model() const {
+  report_removed(remove_packed_of_no_model(file_.parent_path(), origin_.host));
+}
+
+void CachedLoad::trim() const {
+  std::uint64_t most = options_.packed_cache.most_bytes;
+  if (most == 0) {
+    std::error_code unknown;
+    const auto disk = std::filesystem::space(file_.parent_path(), unknown);
+    if (unknown) return;
+    most = disk.capacity / 4;
+  }
+  report_removed(trim_packed_cache(file_.parent_path(), origin_.host, most, file_));
 }
 
 std::optional<std::string> CachedLoad::why_not_kept(std::uint64_t size) const {
@@ -135,6 +162,14 @@ std::optional<std::string> CachedLoad::why_not_kept(std::uint64_t size) const {
 
 void CachedLoad::report(const PackedCacheReport& what) const {
   if (options_.on_packed_cache) options_.on_packed_cache(what);
+}
+
+void CachedLoad::report_removed(const std::vector<RemovedPackedFile>& removed) const {
+  for (const RemovedPackedFile& file : removed)
+    report({.outcome = PackedCacheReport::Outcome::kRemoved,
+            .file = file.file,
+            .size_bytes = file.size_bytes,
+            .problem = file.reason});
 }
 
 void CachedLoad::report_problem(PackedCacheReport::Outcome outcome, std::string problem) const {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/model/config.h"
 #include "common/model/decoder.h"
@@ -14,6 +15,7 @@
 #include "common/model/load_model.h"
 #include "common/model/packed_cache.h"
 #include "common/model/safetensors.h"
+#include "common/model/trim_packed_cache.h"
 #include "common/model/weight_loader.h"
 #include "kernels/include/backend.h"
 
@@ -39,19 +41,24 @@ class CachedLoad {
 
  private:
   Digest kind() const;
-  std::filesystem::path file_of(const std::filesystem::path& folder) const;
+  std::filesystem::path file_of(const std::filesystem::path& whole) const;
   std::uint64_t key() const;
   std::shared_ptr<const PackedCache> open() const;
   LoadedWeights load_with(WeightLoader& loader) const;
-  void keep(const WeightLoader& loader) const;
+  // What holds the file as long as the weights live; null if none was written.
+  std::shared_ptr<const void> keep(const WeightLoader& loader) const;
+  void remove_of_no_model() const;
+  void trim() const;
   std::optional<std::string> why_not_kept(std::uint64_t size) const;
   void report(const PackedCacheReport& what) const;
+  void report_removed(const std::vector<RemovedPackedFile>& removed) const;
   void report_problem(PackedCacheReport::Outcome outcome, std::string problem) const;
 
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
   Backend& backend_;
   const LoadOptions& options_;
+  PackedOrigin origin_;
   std::filesystem::path file_;  // empty: nothing is kept
   std::uint64_t key_ = 0;
 };

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "common/collective/collective.h"
@@ -36,6 +37,7 @@ struct DecoderWeights {
   Buffer rope_sin;
   Buffer kv_scales;         // [n_layers][K, V][this rank's KV heads]; empty: all are one
   std::size_t n_bytes = 0;  // of all linears and norms on the device
+  std::shared_ptr<const void> packed_file;  // keeps the file that was written of them, if any
 };
 
 struct DecoderOptions {

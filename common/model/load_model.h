@@ -43,18 +43,23 @@ struct PackedCacheOptions {
   std::string build;             // of this program: another one packs again
   std::string host;              // hosts that share the folder keep files of their own
   std::uint64_t least_bytes = std::uint64_t{64} << 20;  // of weights: less is packed soon enough
+  // Of this host's files together; beyond it those that no process uses go, the longest unused
+  // first. 0: a quarter of the disk.
+  std::uint64_t most_bytes = 0;
   // A checkpoint that changed later than this before now may change once more within one tick of
   // the file system's clock, unseen: its weights are not kept yet.
   std::chrono::milliseconds least_age = std::chrono::seconds(2);
 };
 
-// The outcome of one load: a file that was used or written, or the reason why not.
+// The outcome of one load: a file that was used or written, or the reason why not. Before it come
+// other files that were removed, each with the reason.
 struct PackedCacheReport {
   enum class Outcome : std::uint8_t {
     kUsed,
     kWritten,
     kNotUsed,
-    kNotWritten
+    kNotWritten,
+    kRemoved
   } outcome = Outcome::kUsed;
   std::filesystem::path file;
   std::uint64_t size_bytes = 0;

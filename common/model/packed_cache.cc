@@ -1,6 +1,7 @@
 #include "common/model/packed_cache.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,14 +23,16 @@
 namespace foretoken {
 namespace {
 
-// The file: a header, a table, and the buffers, each from the start of a page. The table has a
-// BufferEntry of each buffer, then of each tensor its digest, the length of its name and the name.
+// The file: a header, a table, and the buffers, each from the start of a page. The table has the
+// model's folder and the host, a BufferEntry of each buffer, then of each tensor its digest and its
+// name; texts have their length before them.
 constexpr std::array<char, 16> kMagic = {'f', 'o', 'r', 'e', 't', 'o', 'k', 'e',
                                          'n', ' ', 'p', 'a', 'c', 'k', 'e', 'd'};
-constexpr std::uint64_t kFormat = 1;
+constexpr std::uint64_t kFormat = 2;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kBuffersOfMatrix = 3;
 constexpr std::uint64_t kMostTableBytes = 16u << 20;
+constexpr std::size_t kMostOriginBytes = 8192;  // of a path and a name of a host
 
 struct Header {
   std::array<char, 16> magic = kMagic;
@@ -60,6 +63,11 @@ void append(std::string& to, const T& value) {
   to.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
+void append(std::string& to, const std::string& text) {
+  append(to, std::uint64_t{text.size()});
+  to += text;
+}
+
 // Takes values from the front of bytes that may be too few.
 class Cursor {
  public:
@@ -73,8 +81,9 @@ class Cursor {
     left_ = left_.subspan(sizeof value);
     return true;
   }
-  bool take(std::string& text, std::uint64_t size) {
-    if (left_.size() < size) return false;
+  bool take(std::string& text) {
+    std::uint64_t size = 0;
+    if (!take(size) || left_.size() < size) return false;
     text.assign(reinterpret_cast<const char*>(left_.data()), static_cast<std::size_t>(size));
     left_ = left_.subspan(static_cast<std::size_t>(size));
     return true;
@@ -150,6 +159,31 @@ std::string why_no_folder(const std::filesystem::path& path) {
 
 }  // namespace
 
+std::optional<PackedOrigin> read_packed_origin(const std::filesystem::path& path) {
+  const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+  std::vector<std::byte> begin(sizeof(Header) + kMostOriginBytes);
+  const ssize_t n = file.fd < 0 ? -1 : ::pread(file.fd, begin.data(), begin.size(), 0);
+  if (n < 0) return std::nullopt;
+  Cursor cursor(std::span<const std::byte>(begin).first(static_cast<std::size_t>(n)));
+  Header header;
+  PackedOrigin origin;
+  if (!cursor.take(header) || header.magic != kMagic || header.format != kFormat ||
+      !cursor.take(origin.model_folder) || !cursor.take(origin.host))
+    return std::nullopt;
+  return origin;
+}
+
+PackedLock::PackedLock(const std::filesystem::path& path, int how)
+    : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)),
+      is_held_(fd_ >= 0 && ::flock(fd_, how | LOCK_NB) == 0) {}
+
+PackedLock::~PackedLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+PackedCache::PackedCache(const std::filesystem::path& path, std::span<const std::byte> map)
+    : in_use_(path, LOCK_SH), map_(map) {}
+
 PackedCache::~PackedCache() { ::munmap(const_cast<std::byte*>(map_.data()), map_.size()); }
 
 Result<std::shared_ptr<const PackedCache>> PackedCache::open(const std::filesystem::path& path,
@@ -173,10 +207,13 @@ Result<std::shared_ptr<const PackedCache>> PackedCache::open(const std::filesyst
 
   const std::byte* map = map_file(file.fd, size);
   if (map == nullptr) return system_error("cannot map");
-  const std::shared_ptr<PackedCache> cache(new PackedCache({map, static_cast<std::size_t>(size)}));
+  const std::shared_ptr<PackedCache> cache(
+      new PackedCache(path, {map, static_cast<std::size_t>(size)}));
   if (!cache->read_table(header.n_buffers, header.n_digests, header.table_bytes,
                          header.table_digest))
     return Error{ErrorCode::kMalformed, "is damaged: its digest differs"};
+  // Of a file of root's, or on a disk that is read only, the time stays.
+  (void)::futimens(file.fd, nullptr);
   return std::shared_ptr<const PackedCache>(cache);
 }
 
@@ -191,6 +228,8 @@ bool PackedCache::read_table(std::uint64_t n_buffers,
       n_buffers % kBuffersOfMatrix != 0)
     return false;
   Cursor cursor(table);
+  PackedOrigin origin;
+  if (!cursor.take(origin.model_folder) || !cursor.take(origin.host)) return false;
   std::vector<std::span<const std::byte>> buffers;
   std::vector<std::uint64_t> expected;
   for (std::uint64_t i = 0; i < n_buffers; ++i) {
@@ -203,9 +242,9 @@ bool PackedCache::read_table(std::uint64_t n_buffers,
     expected.push_back(entry.digest);
   }
   for (std::uint64_t i = 0; i < n_digests; ++i) {
-    std::uint64_t digest = 0, length = 0;
+    std::uint64_t digest = 0;
     std::string name;
-    if (!cursor.take(digest) || !cursor.take(length) || !cursor.take(name, length)) return false;
+    if (!cursor.take(digest) || !cursor.take(name)) return false;
     digests_[std::move(name)] = digest;
   }
   if (!cursor.is_at_end() || digests_of(buffers) != expected) return false;
@@ -221,24 +260,24 @@ void PackedCacheWriter::add(const Linear& linear) {
   }
 }
 
-std::string PackedCacheWriter::front(std::uint64_t key,
-                                     const std::map<std::string, std::uint64_t>& digests) const {
-  std::string names;
-  for (const auto& [name, digest] : digests) {
+std::string PackedCacheWriter::front(const Contents& contents) const {
+  std::string origin, names;
+  append(origin, contents.origin.model_folder);
+  append(origin, contents.origin.host);
+  for (const auto& [name, digest] : contents.digests) {
     append(names, digest);
-    append(names, std::uint64_t{name.size()});
-    names += name;
+    append(names, name);
   }
-  const std::vector<std::uint64_t> contents = digests_of(buffers_);
+  const std::vector<std::uint64_t> digests = digests_of(buffers_);
   Header header;
-  header.key = key;
+  header.key = contents.key;
   header.n_buffers = buffers_.size();
-  header.n_digests = digests.size();
-  header.table_bytes = buffers_.size() * sizeof(BufferEntry) + names.size();
-  std::string table;
+  header.n_digests = contents.digests.size();
+  header.table_bytes = origin.size() + buffers_.size() * sizeof(BufferEntry) + names.size();
+  std::string table = origin;
   std::uint64_t at = page_after(sizeof header + header.table_bytes);
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    append(table, BufferEntry{at, buffers_[i].size(), contents[i]});
+    append(table, BufferEntry{at, buffers_[i].size(), digests[i]});
     at += page_after(buffers_[i].size());
   }
   table += names;
@@ -251,8 +290,7 @@ std::string PackedCacheWriter::front(std::uint64_t key,
 }
 
 Result<void> PackedCacheWriter::write(const std::filesystem::path& path,
-                                      std::uint64_t key,
-                                      const std::map<std::string, std::uint64_t>& digests,
+                                      const Contents& contents,
                                       const std::function<void()>& on_piece) const {
   std::error_code ignored;
   std::filesystem::create_directories(path.parent_path(), ignored);
@@ -262,7 +300,7 @@ Result<void> PackedCacheWriter::write(const std::filesystem::path& path,
   const File file{::open(path.parent_path().c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)};
   if (file.fd < 0) return system_error("cannot create a file beside it");
   const std::array<std::byte, kPage> zeros{};
-  const std::string begin = front(key, digests);
+  const std::string begin = front(contents);
   if (!write_all(file.fd, std::as_bytes(std::span(begin)))) return system_error("cannot write");
   for (const auto buffer : buffers_) {
     const auto rest = static_cast<std::size_t>(page_after(buffer.size()) - buffer.size());

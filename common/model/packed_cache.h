@@ -1,7 +1,9 @@
 // A file with the packed weights of an earlier load. The next load maps it instead of reading and
 // packing the checkpoint. There is one file for each folder, type, layout, rank and host. It is
 // used only if its key, over all that decides its bytes, is the expected one, and if the digests of
-// its contents are right. Any other file is replaced: the weights are packed again.
+// its contents are right. Any other file is replaced: the weights are packed again. It says which
+// folder and host it is of, and the time of its modification is that of its last use, both for
+// trim_packed_cache.h.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +22,31 @@
 #include "kernels/include/types.h"
 
 namespace foretoken {
+
+inline constexpr std::string_view kPackedExtension = ".packed";
+
+// Whose weights a file has.
+struct PackedOrigin {
+  std::string model_folder;
+  std::string host;
+};
+// Nothing if it is no such file, or one of a build whose files do not say it.
+std::optional<PackedOrigin> read_packed_origin(const std::filesystem::path& path);
+
+// A lock on a file that ends with this object or the process: shared (LOCK_SH) by those that use
+// it, and alone (LOCK_EX) by the one that removes it. Does not wait, and does not follow a link.
+class PackedLock {
+ public:
+  PackedLock(const std::filesystem::path& path, int how);
+  PackedLock(const PackedLock&) = delete;
+  PackedLock& operator=(const PackedLock&) = delete;
+  ~PackedLock();
+  bool is_held() const { return is_held_; }
+
+ private:
+  int fd_ = -1;
+  bool is_held_ = false;
+};
 
 // A file that was opened, mapped and checked. Its bytes are there as long as it lives.
 class PackedCache {
@@ -39,13 +67,14 @@ class PackedCache {
   std::uint64_t size_bytes() const { return map_.size(); }
 
  private:
-  explicit PackedCache(std::span<const std::byte> map) : map_(map) {}
+  PackedCache(const std::filesystem::path& path, std::span<const std::byte> map);
   // False: it is damaged.
   bool read_table(std::uint64_t n_buffers,
                   std::uint64_t n_digests,
                   std::uint64_t table_bytes,
                   std::uint64_t table_digest);
 
+  const PackedLock in_use_;
   std::span<const std::byte> map_;
   std::vector<PackedBytes> matrices_;
   std::map<std::string, std::uint64_t> digests_;
@@ -59,14 +88,18 @@ class PackedCacheWriter {
   std::uint64_t size_bytes() const { return size_bytes_; }
   // Whole or not at all, and over whatever was there; an interrupted one leaves nothing. Calls
   // `on_piece` after each buffer. kIo: with the system's reason.
+  struct Contents {
+    std::uint64_t key = 0;
+    const PackedOrigin& origin;
+    const std::map<std::string, std::uint64_t>& digests;
+  };
   Result<void> write(const std::filesystem::path& path,
-                     std::uint64_t key,
-                     const std::map<std::string, std::uint64_t>& digests,
+                     const Contents& contents,
                      const std::function<void()>& on_piece) const;
 
  private:
   // What stands before the buffers.
-  std::string front(std::uint64_t key, const std::map<std::string, std::uint64_t>& digests) const;
+  std::string front(const Contents& contents) const;
 
   std::vector<std::span<const std::byte>> buffers_;  // three of each matrix
   std::uint64_t size_bytes_ = 0;

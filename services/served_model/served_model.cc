@@ -42,6 +42,9 @@ void log_packed_cache(const PackedCacheReport& report) {
                       {{"file", file}, {"mib", mib}});
     case PackedCacheReport::Outcome::kWritten:
       return log_info("packed weights are kept for the next start", {{"file", file}, {"mib", mib}});
+    case PackedCacheReport::Outcome::kRemoved:
+      return log_info("packed weights are removed",
+                      {{"file", file}, {"mib", mib}, {"reason", report.problem}});
     case PackedCacheReport::Outcome::kNotUsed:
       return log_warning("packed weights of an earlier start are not used",
                          {{"file", file}, {"reason", report.problem}});

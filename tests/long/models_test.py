@@ -128,7 +128,7 @@ def main():
         system = System(SETTINGS, target_model="of each model")
         system.settings = [setting for setting in system.settings if not setting.startswith("model.")]
         for name, (target, draft) in models.items():
-            system.settings += [f"model.{name}.target={target}", f"model.{name}.draft={draft}"]
+            system.settings += [f"model.{name}.target={target}", f"model.{name}.draft={draft}", f"model.{name}.packed_cache={system.folder}/packed"]
         with system:
             system.start("router", "target-demo-1")
             for name, (_, draft) in models.items():

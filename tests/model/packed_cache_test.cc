@@ -55,12 +55,13 @@ class PackedCacheTest : public testing::Test {
     Outcome outcome() const { return reports.back().outcome; }
   };
 
-  Loaded load(LoadOptions options = {}) {
+  Loaded load(LoadOptions options = {}) { return load(model(), options); }
+  Loaded load(const std::filesystem::path& folder, LoadOptions options) {
     Loaded loaded;
     options.on_packed_cache = [&](const PackedCacheReport& report) {
       loaded.reports.push_back(report);
     };
-    const auto model = load_model(this->model(), *backend_, options);
+    const auto model = load_model(folder, *backend_, options);
     const std::vector<TokenId> tokens{1, 5, 9, 2, 7, 3, 30, 11};
     loaded.logits = Runner(*model, *backend_).run(tokens, 64);
     loaded.fingerprint = model->fingerprint();
@@ -73,6 +74,15 @@ class PackedCacheTest : public testing::Test {
                              .build = "1",
                              .least_bytes = 0,
                              .least_age = std::chrono::milliseconds(0)}};
+  }
+
+  // Another model in a folder of its own.
+  std::filesystem::path another(const std::string& name) const {
+    write_random_model(folder_ / name, recipe_);
+    return folder_ / name;
+  }
+  static void set_unused_for(const std::filesystem::path& file, std::chrono::hours hours) {
+    std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now() - hours);
   }
 
   std::vector<std::filesystem::path> kept() const {
@@ -335,6 +345,82 @@ TEST_F(PackedCacheTest, SmallWeightsAreNotKept) {
   options.packed_cache.least_bytes = 1u << 30;
   EXPECT_TRUE(load(options).reports.empty());
   EXPECT_TRUE(kept().empty());
+}
+
+TEST_F(PackedCacheTest, TheFileOfAFolderThatIsGoneIsRemovedWhenAnotherIsWritten) {
+  const auto file = load(keeping()).reports.back().file;
+  std::filesystem::remove_all(model());
+  const Loaded after = load(another("b"), keeping());
+  ASSERT_EQ(2u, after.reports.size());
+  EXPECT_EQ(Outcome::kRemoved, after.reports[0].outcome);
+  EXPECT_EQ(file, after.reports[0].file);
+  EXPECT_GT(after.reports[0].size_bytes, 0u);
+  EXPECT_EQ("its model folder is not there any more: " + model().string(),
+            after.reports[0].problem);
+  EXPECT_EQ(Outcome::kWritten, after.reports[1].outcome);
+  EXPECT_THAT(kept(), testing::ElementsAre(after.reports[1].file));
+}
+
+TEST_F(PackedCacheTest, AFolderThatCannotBeLookedAtCountsAsThere) {
+  const auto parent = folder_ / "parent";
+  std::filesystem::create_directory(parent);
+  const auto file = load(another("parent/a"), keeping()).reports.back().file;
+  std::filesystem::remove_all(parent);
+  std::filesystem::create_symlink("parent", parent);  // a loop: neither there nor not
+  EXPECT_EQ(1u, load(keeping()).reports.size());
+  EXPECT_TRUE(std::filesystem::exists(file));
+}
+
+TEST_F(PackedCacheTest, WhatAnotherHostOrProgramKeepsInTheFolderIsLeft) {
+  LoadOptions elsewhere = keeping();
+  elsewhere.packed_cache.host = "b";
+  const auto of_b = load(elsewhere).reports.back().file;
+  std::filesystem::remove_all(model());
+  overwrite(cache() / "theirs.packed", "something else");
+  overwrite(cache() / "notes.txt", contents(of_b));
+  std::filesystem::create_symlink(of_b, cache() / "link.packed");
+  LoadOptions options = keeping();
+  options.packed_cache.most_bytes = 1;
+  EXPECT_EQ(1u, load(another("b"), options).reports.size());
+  EXPECT_EQ(5u, kept().size());
+}
+
+TEST_F(PackedCacheTest, BeyondTheLimitTheLongestUnusedIsRemoved) {
+  const auto a = another("a"), b = another("b"), c = another("c");
+  const auto file_a = load(a, keeping()).reports.back().file;
+  const auto file_b = load(b, keeping()).reports.back().file;
+  set_unused_for(file_a, std::chrono::hours(3));
+  set_unused_for(file_b, std::chrono::hours(2));
+  EXPECT_EQ(Outcome::kUsed, load(a, keeping()).outcome());
+  LoadOptions options = keeping();
+  options.packed_cache.most_bytes =
+      std::filesystem::file_size(file_a) + std::filesystem::file_size(file_b);
+  const Loaded after = load(c, options);
+  ASSERT_EQ(2u, after.reports.size());
+  EXPECT_EQ(Outcome::kRemoved, after.reports[0].outcome);
+  EXPECT_EQ(file_b, after.reports[0].file);
+  EXPECT_THAT(after.reports[0].problem, HasSubstr("not used for longest"));
+  EXPECT_EQ(Outcome::kUsed, load(a, keeping()).outcome());
+  EXPECT_EQ(Outcome::kUsed, load(c, keeping()).outcome());
+  options.packed_cache.most_bytes = 1;
+  EXPECT_EQ(Outcome::kWritten, load(b, options).outcome());
+  EXPECT_EQ(1u, kept().size()) << "the one that is larger than the limit alone stays";
+}
+
+TEST_F(PackedCacheTest, AFileThatIsInUseIsNotRemoved) {
+  LoadOptions options = keeping();
+  options.packed_cache.most_bytes = 1;
+  const auto a = another("a"), b = another("b");
+  auto wrote = load_model(a, *backend_, options);
+  load(b, options);
+  auto maps = load_model(b, *backend_, options);
+  std::filesystem::remove_all(a);
+  EXPECT_EQ(1u, load(options).reports.size());
+  EXPECT_EQ(3u, kept().size());
+  wrote.reset();
+  maps.reset();
+  EXPECT_EQ(3u, load(another("c"), options).reports.size() - 1) << "a, b and the first";
+  EXPECT_EQ(1u, kept().size());
 }
 
 TEST_F(PackedCacheTest, ABackendTakesNoBytesOfAnotherSize) {

@@ -92,7 +92,8 @@ class System:
         self.curve = None  # and then what a client needs: the router's public key, its own public and secret key
         if target_model:
             self.settings = [f"model.target={target_model}", "model.name=random", f"bus.client={self.client}",
-                             f"bus.runtime_dir={self.folder}/r", "log.format=text", *settings]
+                             f"bus.runtime_dir={self.folder}/r", f"model.packed_cache={self.folder}/packed", "log.format=text",
+                             *settings]
             return
         models = os.environ.get("FORETOKEN_TEST_MODELS")  # a folder with demo-target and demo-draft, for runs by hand
         if models and not changed_draft_vocabulary:

@@ -1,0 +1,97 @@
+#include "common/model/trim_packed_cache.h"
+
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "common/model/packed_cache.h"
+
+namespace foretoken {
+namespace {
+
+struct KeptFile {
+  std::filesystem::path path;
+  PackedOrigin origin = {};
+  struct stat status {};
+
+  std::uint64_t size_bytes() const { return static_cast<std::uint64_t>(status.st_size); }
+  auto last_used() const {
+    return std::tuple(status.st_mtim.tv_sec, status.st_mtim.tv_nsec, path.string());
+  }
+};
+
+// Of this user and this host; the longest unused first.
+std::vector<KeptFile> kept_files(const std::filesystem::path& folder, const std::string& host) {
+  std::vector<KeptFile> files;
+  std::error_code unreadable;
+  for (std::filesystem::directory_iterator at(folder, unreadable), end; !unreadable && at != end;
+       at.increment(unreadable)) {
+    KeptFile file{.path = at->path()};
+    if (file.path.extension() != kPackedExtension || ::lstat(file.path.c_str(), &file.status) != 0)
+      continue;
+    if (!S_ISREG(file.status.st_mode) || file.status.st_uid != ::geteuid()) continue;
+    auto origin = read_packed_origin(file.path);
+    if (!origin || origin->host != host) continue;
+    file.origin = std::move(*origin);
+    files.push_back(std::move(file));
+  }
+  std::ranges::sort(files, {}, &KeptFile::last_used);
+  return files;
+}
+
+bool is_gone(const std::string& folder) {
+  struct stat status {};
+  return folder.starts_with('/') && ::stat(folder.c_str(), &status) != 0 &&
+         (errno == ENOENT || errno == ENOTDIR);
+}
+
+// False: a process uses it, or it has been replaced since it was looked at, or cannot be removed.
+bool remove_unused(const KeptFile& file) {
+  const PackedLock lock(file.path, LOCK_EX);
+  struct stat now {};
+  if (!lock.is_held() || ::lstat(file.path.c_str(), &now) != 0) return false;
+  return now.st_ino == file.status.st_ino && now.st_dev == file.status.st_dev &&
+         ::unlink(file.path.c_str()) == 0;
+}
+
+}  // namespace
+
+std::vector<RemovedPackedFile> remove_packed_of_no_model(const std::filesystem::path& folder,
+                                                         const std::string& host) {
+  std::vector<RemovedPackedFile> removed;
+  for (const KeptFile& file : kept_files(folder, host))
+    if (is_gone(file.origin.model_folder) && remove_unused(file))
+      removed.push_back({file.path, file.size_bytes(),
+                         "its model folder is not there any more: " + file.origin.model_folder});
+  return removed;
+}
+
+std::vector<RemovedPackedFile> trim_packed_cache(const std::filesystem::path& folder,
+                                                 const std::string& host,
+                                                 std::uint64_t most_bytes,
+                                                 const std::filesystem::path& keep) {
+  const std::vector<KeptFile> files = kept_files(folder, host);
+  std::uint64_t n_bytes = 0;
+  for (const KeptFile& file : files) n_bytes += file.size_bytes();
+  const std::string reason = "it was not used for longest, and " + std::to_string(n_bytes >> 20) +
+                             " MiB were kept; at most " + std::to_string(most_bytes >> 20) +
+                             " MiB are";
+  std::vector<RemovedPackedFile> removed;
+  for (const KeptFile& file : files) {
+    if (n_bytes <= most_bytes) break;
+    if (file.path == keep || !remove_unused(file)) continue;
+    n_bytes -= file.size_bytes();
+    removed.push_back({file.path, file.size_bytes(), reason});
+  }
+  return removed;
+}
+
+}  // namespace foretoken

@@ -1,0 +1,30 @@
+// Which files of packed weights (packed_cache.h) are removed: those whose model folder is no longer
+// there, and beyond a limit those that were not used for longest. Only files that this user and
+// this host wrote, and that no process uses. It knows nothing of what is in them but their origin.
+// Any thread; several processes may do it at once.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace foretoken {
+
+struct RemovedPackedFile {
+  std::filesystem::path file;
+  std::uint64_t size_bytes = 0;
+  std::string reason;
+};
+
+// Those whose model folder is not there. A folder that cannot be looked at counts as there.
+std::vector<RemovedPackedFile> remove_packed_of_no_model(const std::filesystem::path& folder,
+                                                         const std::string& host);
+
+// Until those of this host take at most `most_bytes`, `keep` among them, which stays.
+std::vector<RemovedPackedFile> trim_packed_cache(const std::filesystem::path& folder,
+                                                 const std::string& host,
+                                                 std::uint64_t most_bytes,
+                                                 const std::filesystem::path& keep);
+
+}  // namespace foretoken
