@@ -84,20 +84,47 @@ std::vector<std::string> vocabulary_findings(const Tokenizer& draft, const Token
   return findings;
 }
 
-// What loading it with `dtype` takes beyond the defaults on a CPU; empty if nothing.
-std::string loading_needs(const ModelInfo& info, const Tokenizer& tokenizer, WeightDType dtype) {
-  std::string needs = dtype_needs(info, dtype);
-  if (const ModelConfig& c = info.config; !c.head_ids.empty())
-    needs += (needs.empty() ? "" : "; ") + std::string("the place of a draft: its head has ") +
-             std::to_string(c.head_ids.size()) + " of " + std::to_string(c.vocab_size) + " ids";
+// What a service must be told, or be, to load a folder. `setting`: what the configuration has
+// instead; empty if it does not keep a service from loading it.
+struct LoadingNeed {
+  std::string what;
+  std::string setting = {};
+};
+
+std::string setting_of(const std::string& key, const std::string& value) {
+  return key + " = \"" + value + "\"";
+}
+
+// Beyond the defaults on a CPU.
+std::vector<LoadingNeed> loading_needs(const ModelInfo& info,
+                                       const Tokenizer& tokenizer,
+                                       const Config& config) {
+  const WeightDType dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto);
+  const bool is_draft = !info.config.head_ids.empty();
+  std::vector<LoadingNeed> needs;
+  if (std::string what = dtype_needs(info, dtype); !what.empty()) {
+    const std::string& device = is_draft ? config.draft.device : config.target.device;
+    LoadingNeed need{std::move(what)};
+    if (info.not_held.contains(dtype))
+      need.setting = setting_of("model.dtype", config.model.dtype);
+    else if (device == "cpu")
+      need.setting = setting_of(is_draft ? "draft.device" : "target.device", device);
+    needs.push_back(std::move(need));
+  }
+  if (is_draft)
+    needs.push_back({"the place of a draft: its head has " +
+                     std::to_string(info.config.head_ids.size()) + " of " +
+                     std::to_string(info.config.vocab_size) + " ids"});
   if (!tokenizer.untested_pattern().empty())
-    needs +=
-        (needs.empty() ? "" : "; ") +
-        std::string("model.patterns = \"any\": tokenizer.json has a pattern of no known tokenizer");
+    needs.push_back({"model.patterns = \"any\": tokenizer.json has a pattern of no known tokenizer",
+                     regex_policy_from_name(config.model.patterns) == RegexPolicy::kAny
+                         ? ""
+                         : setting_of("model.patterns", config.model.patterns)});
   if (!info.kv_scale_problems.empty())
-    needs += (needs.empty() ? "" : "; ") +
-             std::string("a kv_cache.dtype other than float8_e4m3: ") +
-             info.kv_scale_problems.front();
+    needs.push_back({"a kv_cache.dtype other than float8_e4m3: " + info.kv_scale_problems.front(),
+                     kv_dtype_from_name(config.kv_cache.dtype) == DType::kF8E4M3
+                         ? setting_of("kv_cache.dtype", config.kv_cache.dtype)
+                         : ""});
   return needs;
 }
 
@@ -153,14 +180,15 @@ int run_model_check(const CliOptions& options) {
                                                        std::to_string(tokenizer->vocab_size()) +
                                                        " tokens, the model's embedding only " +
                                                        std::to_string(info.config.vocab_size));
-  const WeightDType dtype = configured_dtype(options.config);
+  const Config config = configuration_of(options.config);
+  const WeightDType dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto);
   std::vector<std::string> findings = weights_not_finite(folder);
-  // With "auto", the default, another dtype is a need; one that was chosen is a fault.
-  if (const auto why = info.not_held.find(dtype);
-      why != info.not_held.end() && dtype != WeightDType::kAuto)
-    findings.push_back("model.dtype = \"" + std::string(weight_dtype_name(dtype)) +
-                       "\": " + why->second);
-  const std::string needs = loading_needs(info, *tokenizer, dtype);
+  std::string needs;
+  for (const LoadingNeed& need : loading_needs(info, *tokenizer, config)) {
+    needs += (needs.empty() ? "" : "; ") + need.what;
+    // A service with this configuration would refuse the folder.
+    if (!need.setting.empty()) findings.push_back(need.setting + ": it needs " + need.what);
+  }
   if (options.output.json)
     std::cout << to_text(OrderedJson{{"schema", "foretoken.model_check/1"},
                                      {"ok", findings.empty()},

@@ -35,10 +35,14 @@ std::string other_dtypes(const ModelInfo& info, WeightDType dtype) {
 
 }  // namespace
 
-WeightDType configured_dtype(const ConfigOptions& options) {
-  const auto loaded = load_configuration(options);
+Config configuration_of(const ConfigOptions& options) {
+  auto loaded = load_configuration(options);
   if (!loaded) throw FatalError(ErrorCode::kConfig, "the configuration has errors");
-  return weight_dtype_from_name(loaded->config.model.dtype).value_or(WeightDType::kAuto);
+  return std::move(loaded->config);
+}
+
+WeightDType configured_dtype(const ConfigOptions& options) {
+  return weight_dtype_from_name(configuration_of(options).model.dtype).value_or(WeightDType::kAuto);
 }
 
 std::string quantised_as(const ModelInfo& info) {

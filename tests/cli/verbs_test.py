@@ -283,14 +283,17 @@ class Verbs(unittest.TestCase):
 
     def test_a_folder_with_groups_out_of_order_is_checked_and_compared_widened(self):
         folder = self.with_bytes_as_tokens("gptq_act_order")
-        done = run("model", "check", folder)
+        why = (r'it needs another model\.dtype \("float32", "bfloat16", "float16", "int8"\): .*g_idx has groups whose columns do not '
+               r"follow one another")
+        for dtype in ("auto", "int4"):
+            done = run("model", "check", folder, "--dtype", dtype)
+            self.assertEqual((4, ""), (done.returncode, done.stdout))
+            self.assertRegex(done.stderr, rf'error: model\.dtype = "{dtype}": {why}')
+        report = run("model", "check", folder, "--json")
+        self.assertEqual((4, False), (report.returncode, json.loads(report.stdout)["ok"]))
+        done = run("model", "check", folder, "--dtype", "int8")
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn("int4 in groups of 32, groups out of order (desc_act)\n", done.stdout)
-        self.assertIn('needs another model.dtype ("float32", "bfloat16", "float16", "int8"): ', done.stdout)
-        done = run("model", "check", folder, "--dtype", "int4")
-        self.assertEqual((4, ""), (done.returncode, done.stdout))
-        self.assertRegex(done.stderr, r'error: model\.dtype = "int4": .*g_idx has groups whose columns do not follow one another')
-        self.assertEqual(0, run("model", "check", folder, "--dtype", "int8").returncode)
         done = run("model", "compare", folder, "--dtype", "int8")
         self.assertEqual((0, ""), (done.returncode, done.stderr))
         self.assertRegex(done.stdout, r"computed in int8 1\d beside the folder in float32 1\d: same likeliest")
@@ -348,9 +351,11 @@ class Verbs(unittest.TestCase):
         self.assertGreater(logits["rms_error"], 0)
         self.assertIn("widened", logits["computed_in"])
         check = run("model", "check", str(self.folder / "fp8"))
-        self.assertEqual(0, check.returncode, check.stderr)
-        self.assertIn("needs a GPU, or model.dtype = \"bfloat16\"", check.stdout)
+        self.assertEqual((4, ""), (check.returncode, check.stdout))
+        self.assertIn('error: target.device = "cpu": it needs a GPU, or model.dtype = "bfloat16": ', check.stderr)
         self.assertIn("float8_e4m3", json.loads(run("model", "check", str(self.folder / "fp8"), "--json").stdout)["needs"])
+        for words in (["--dtype", "bfloat16"], ["--set", "target.device=cuda"]):
+            self.assertEqual(0, run("model", "check", str(self.folder / "fp8"), *words).returncode, words)
         self.assertEqual("", json.loads(run("model", "check", str(ROOT / "models/demo-draft"), "--json").stdout)["needs"])
 
     def test_rows_too_long_for_int8_are_refused_not_aborted(self):
