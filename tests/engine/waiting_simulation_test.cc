@@ -564,6 +564,12 @@ TEST(Waiting, FollowsATextThatChangesSidesEveryTwoSeconds) {
       const Outcome outcome = play(scene);
       const int n_sides = scene.side_at(outcome.passes.back().ended);
       ASSERT_GE(n_sides, 6);
+      // After a turn all passes by whose times the gate judges, 24, may last twice as long, as
+      // they do where cores are shared; and trials may cost 1 % of the time.
+      const double least_hard =
+          1 -
+          24.0 * static_cast<double>(scene.step.count()) / static_cast<double>(scene.side.count()) -
+          0.01;
       double hard = 0;
       int n_hard = 0;
       for (int side = 2; side < n_sides; ++side) {  // the first two are what is found out
@@ -572,7 +578,9 @@ TEST(Waiting, FollowsATextThatChangesSidesEveryTwoSeconds) {
           EXPECT_GT(speed_between(outcome, scene, turn, turn + scene.side), 1.3) << side;
           EXPECT_LE(until_back(outcome, scene, turn), seconds(1)) << side;
         } else {
-          hard += speed_between(outcome, scene, turn, turn + scene.side);
+          const double speed = speed_between(outcome, scene, turn, turn + scene.side);
+          EXPECT_GE(speed, least_hard) << side;
+          hard += speed;
           ++n_hard;
         }
       }
