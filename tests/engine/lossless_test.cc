@@ -164,6 +164,7 @@ class Case {
         prompts_(seed + 0x9e3779b97f4a7c15),
         grammars_(seed ^ 0xd1b54a32d192ed03),
         ahead_(seed + 0xa0761d6478bd642f),
+        lookups_(seed + 0xe7037ed1a0b428db),
         texts_(vocabulary_texts(target.config().vocab_size)),
         constraints_(constraints_over(texts_)),
         backend_(backend),
@@ -224,6 +225,7 @@ class Case {
       e.request.params = random_params(dice_, vocab);
       e.request.proposers = random_sources();
       e.request.draft_len = static_cast<std::uint32_t>(dice_.within(0, 8));
+      e.request.lookup_len = lookups_.pick({0u, 16u, 32u});
       e.request.length =
           dice_.pick({LengthMode::kFixed, LengthMode::kFixed, LengthMode::kAdaptive});
       e.request.priority = dice_.within(0, 2);
@@ -516,7 +518,8 @@ class Case {
   Dice bounds_;   // of passes
   Dice prompts_;  // whose log-probabilities are asked for
   Dice grammars_;
-  Dice ahead_;  // how far drafts run
+  Dice ahead_;    // how far drafts run
+  Dice lookups_;  // how long the guesses of other sources may be
   std::vector<std::string> texts_;
   std::shared_ptr<Constraints> constraints_;
   Backend& backend_;
