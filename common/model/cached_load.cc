@@ -1,7 +1,6 @@
 #include "common/model/cached_load.h"
 
-#include <sys/file.h>
-
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -113,6 +112,7 @@ LoadedWeights CachedLoad::load_with(WeightLoader& loader) const {
 std::shared_ptr<const void> CachedLoad::keep(const WeightLoader& loader) const {
   remove_of_no_model();
   const std::uint64_t size = loader.packed().size_bytes();
+  trim(size);  // before the room is looked at: it may be what makes it
   if (const auto problem = why_not_kept(size))
     return report_problem(PackedCacheReport::Outcome::kNotWritten, *problem), nullptr;
   const auto written = loader.packed().write(
@@ -122,21 +122,18 @@ std::shared_ptr<const void> CachedLoad::keep(const WeightLoader& loader) const {
   if (!written.ok())
     return report_problem(PackedCacheReport::Outcome::kNotWritten, written.error().message),
            nullptr;
-  // Other ranks, and services beside this one, are about to write theirs: this one is in use.
-  auto in_use = std::make_shared<const PackedLock>(file_, LOCK_SH);
-  trim();
   std::error_code unknown;
   report({.outcome = PackedCacheReport::Outcome::kWritten,
           .file = file_,
           .size_bytes = std::filesystem::file_size(file_, unknown)});
-  return in_use;
+  return *written;
 }
 
 void CachedLoad::remove_of_no_model() const {
   report_removed(remove_packed_of_no_model(file_.parent_path(), origin_.host));
 }
 
-void CachedLoad::trim() const {
+void CachedLoad::trim(std::uint64_t room) const {
   std::uint64_t most = options_.packed_cache.most_bytes;
   if (most == 0) {
     std::error_code unknown;
@@ -144,7 +141,7 @@ void CachedLoad::trim() const {
     if (unknown) return;
     most = disk.capacity / 4;
   }
-  report_removed(trim_packed_cache(file_.parent_path(), origin_.host, most, file_));
+  report_removed(trim_packed_cache(file_.parent_path(), origin_.host, most - std::min(most, room)));
 }
 
 std::optional<std::string> CachedLoad::why_not_kept(std::uint64_t size) const {

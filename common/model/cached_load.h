@@ -48,7 +48,7 @@ class CachedLoad {
   // What holds the file as long as the weights live; null if none was written.
   std::shared_ptr<const void> keep(const WeightLoader& loader) const;
   void remove_of_no_model() const;
-  void trim() const;
+  void trim(std::uint64_t room) const;
   std::optional<std::string> why_not_kept(std::uint64_t size) const;
   void report(const PackedCacheReport& what) const;
   void report_removed(const std::vector<RemovedPackedFile>& removed) const;

@@ -24,9 +24,9 @@ std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 float to_nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
-// What a search knows of a kind of codes: the value nearest to x, among those that codes stand for;
-// the code that stands for a value; and what the value of largest magnitude is divided by to have
-// a scale.
+// What the search needs of a kind of codes: the value nearest to x, among those that codes stand
+// for; the code that stands for a value; and what the value of largest magnitude is divided by to
+// have a scale.
 struct Offset8 {
   static float nearest(float x) { return std::clamp(to_nearest(x), -8.0f, 7.0f); }
   static std::uint8_t code_of(float value) {

@@ -175,14 +175,17 @@ std::optional<PackedOrigin> read_packed_origin(const std::filesystem::path& path
 
 PackedLock::PackedLock(const std::filesystem::path& path, int how)
     : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)),
-      is_held_(fd_ >= 0 && ::flock(fd_, how | LOCK_NB) == 0) {}
+      is_held_(fd_ >= 0 && ::flock(fd_, how | LOCK_NB) == 0),
+      is_refused_(fd_ >= 0 && !is_held_ && errno == EWOULDBLOCK) {}
+
+PackedLock::PackedLock(int open_file, int how)
+    : fd_(::fcntl(open_file, F_DUPFD_CLOEXEC, 0)),
+      is_held_(fd_ >= 0 && ::flock(fd_, how | LOCK_NB) == 0),
+      is_refused_(fd_ >= 0 && !is_held_ && errno == EWOULDBLOCK) {}
 
 PackedLock::~PackedLock() {
   if (fd_ >= 0) ::close(fd_);
 }
-
-PackedCache::PackedCache(const std::filesystem::path& path, std::span<const std::byte> map)
-    : in_use_(path, LOCK_SH), map_(map) {}
 
 PackedCache::~PackedCache() { ::munmap(const_cast<std::byte*>(map_.data()), map_.size()); }
 
@@ -205,10 +208,13 @@ Result<std::shared_ptr<const PackedCache>> PackedCache::open(const std::filesyst
   if (header.magic != kMagic || header.format != kFormat || header.key != key)
     return Error{ErrorCode::kIncompatible, "is of other weights or another build"};
 
+  // Before it is mapped, and of the file that is: a path may come to name another one.
+  auto in_use = std::make_shared<const PackedLock>(file.fd, LOCK_SH);
+  if (in_use->is_refused()) return Error{ErrorCode::kNotFound, "is being removed"};
   const std::byte* map = map_file(file.fd, size);
   if (map == nullptr) return system_error("cannot map");
   const std::shared_ptr<PackedCache> cache(
-      new PackedCache(path, {map, static_cast<std::size_t>(size)}));
+      new PackedCache(std::move(in_use), {map, static_cast<std::size_t>(size)}));
   if (!cache->read_table(header.n_buffers, header.n_digests, header.table_bytes,
                          header.table_digest))
     return Error{ErrorCode::kMalformed, "is damaged: its digest differs"};
@@ -289,9 +295,10 @@ std::string PackedCacheWriter::front(const Contents& contents) const {
   return front;
 }
 
-Result<void> PackedCacheWriter::write(const std::filesystem::path& path,
-                                      const Contents& contents,
-                                      const std::function<void()>& on_piece) const {
+Result<std::shared_ptr<const PackedLock>> PackedCacheWriter::write(
+    const std::filesystem::path& path,
+    const Contents& contents,
+    const std::function<void()>& on_piece) const {
   std::error_code ignored;
   std::filesystem::create_directories(path.parent_path(), ignored);
   if (auto problem = why_no_folder(path); !problem.empty())
@@ -308,13 +315,15 @@ Result<void> PackedCacheWriter::write(const std::filesystem::path& path,
       return system_error("cannot write");
     on_piece();
   }
+  // Locked before it has a name, by which another process could remove it.
+  auto in_use = std::make_shared<const PackedLock>(file.fd, LOCK_SH);
   // First a name that no other process uses, then the final one: linkat() replaces no file.
   const std::string open_file = "/proc/self/fd/" + std::to_string(file.fd);
   const std::string passing = path.string() + "." + std::to_string(::getpid());
   ::unlink(passing.c_str());
   if (::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, passing.c_str(), AT_SYMLINK_FOLLOW) == 0 &&
       ::rename(passing.c_str(), path.c_str()) == 0)
-    return {};
+    return in_use;
   const Error error = system_error("cannot get its name");
   ::unlink(passing.c_str());
   return error;

@@ -1,8 +1,8 @@
 // A file with the packed weights of an earlier load. The next load maps it instead of reading and
 // packing the checkpoint. There is one file for each folder, type, layout, rank and host. It is
 // used only if its key, over all that decides its bytes, is the expected one, and if the digests of
-// its contents are right. Any other file is replaced: the weights are packed again. It says which
-// folder and host it is of, and the time of its modification is that of its last use, both for
+// its contents are right. Any other file is replaced: the weights are packed again. It records
+// its folder and host, and the time of its modification is that of its last use, both for
 // trim_packed_cache.h.
 #pragma once
 
@@ -25,12 +25,12 @@ namespace foretoken {
 
 inline constexpr std::string_view kPackedExtension = ".packed";
 
-// Whose weights a file has.
+// The folder and the host of a file.
 struct PackedOrigin {
   std::string model_folder;
   std::string host;
 };
-// Nothing if it is no such file, or one of a build whose files do not say it.
+// Nothing if it is no such file, or one of a build that did not record it.
 std::optional<PackedOrigin> read_packed_origin(const std::filesystem::path& path);
 
 // A lock on a file that ends with this object or the process: shared (LOCK_SH) by those that use
@@ -38,14 +38,18 @@ std::optional<PackedOrigin> read_packed_origin(const std::filesystem::path& path
 class PackedLock {
  public:
   PackedLock(const std::filesystem::path& path, int how);
+  PackedLock(int open_file, int how);  // keeps a descriptor of its own
   PackedLock(const PackedLock&) = delete;
   PackedLock& operator=(const PackedLock&) = delete;
   ~PackedLock();
   bool is_held() const { return is_held_; }
+  // Another process has it. False where the file system has no locks, too.
+  bool is_refused() const { return is_refused_; }
+  int fd() const { return fd_; }
 
  private:
   int fd_ = -1;
-  bool is_held_ = false;
+  bool is_held_ = false, is_refused_ = false;
 };
 
 // A file that was opened, mapped and checked. Its bytes are there as long as it lives.
@@ -67,14 +71,15 @@ class PackedCache {
   std::uint64_t size_bytes() const { return map_.size(); }
 
  private:
-  PackedCache(const std::filesystem::path& path, std::span<const std::byte> map);
+  PackedCache(std::shared_ptr<const PackedLock> in_use, std::span<const std::byte> map)
+      : in_use_(std::move(in_use)), map_(map) {}
   // False: it is damaged.
   bool read_table(std::uint64_t n_buffers,
                   std::uint64_t n_digests,
                   std::uint64_t table_bytes,
                   std::uint64_t table_digest);
 
-  const PackedLock in_use_;
+  std::shared_ptr<const PackedLock> in_use_;
   std::span<const std::byte> map_;
   std::vector<PackedBytes> matrices_;
   std::map<std::string, std::uint64_t> digests_;
@@ -87,15 +92,16 @@ class PackedCacheWriter {
   void add(const Linear& linear);
   std::uint64_t size_bytes() const { return size_bytes_; }
   // Whole or not at all, and over whatever was there; an interrupted one leaves nothing. Calls
-  // `on_piece` after each buffer. kIo: with the system's reason.
+  // `on_piece` after each buffer. Returns the lock of one that uses it. kIo: with the system's
+  // reason.
   struct Contents {
     std::uint64_t key = 0;
     const PackedOrigin& origin;
     const std::map<std::string, std::uint64_t>& digests;
   };
-  Result<void> write(const std::filesystem::path& path,
-                     const Contents& contents,
-                     const std::function<void()>& on_piece) const;
+  Result<std::shared_ptr<const PackedLock>> write(const std::filesystem::path& path,
+                                                  const Contents& contents,
+                                                  const std::function<void()>& on_piece) const;
 
  private:
   // What stands before the buffers.

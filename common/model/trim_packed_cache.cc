@@ -53,12 +53,19 @@ bool is_gone(const std::string& folder) {
          (errno == ENOENT || errno == ENOTDIR);
 }
 
+bool is_same(const struct stat& a, const struct stat& b) {
+  return a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+}
+
 // False: a process uses it, or it has been replaced since it was looked at, or cannot be removed.
 bool remove_unused(const KeptFile& file) {
   const PackedLock lock(file.path, LOCK_EX);
-  struct stat now {};
-  if (!lock.is_held() || ::lstat(file.path.c_str(), &now) != 0) return false;
-  return now.st_ino == file.status.st_ino && now.st_dev == file.status.st_dev &&
+  struct stat locked {
+  }, named{};
+  if (!lock.is_held() || ::fstat(lock.fd(), &locked) != 0 ||
+      ::lstat(file.path.c_str(), &named) != 0)
+    return false;
+  return is_same(locked, file.status) && is_same(named, file.status) &&
          ::unlink(file.path.c_str()) == 0;
 }
 
@@ -76,18 +83,17 @@ std::vector<RemovedPackedFile> remove_packed_of_no_model(const std::filesystem::
 
 std::vector<RemovedPackedFile> trim_packed_cache(const std::filesystem::path& folder,
                                                  const std::string& host,
-                                                 std::uint64_t most_bytes,
-                                                 const std::filesystem::path& keep) {
+                                                 std::uint64_t most_bytes) {
   const std::vector<KeptFile> files = kept_files(folder, host);
   std::uint64_t n_bytes = 0;
   for (const KeptFile& file : files) n_bytes += file.size_bytes();
-  const std::string reason = "it was not used for longest, and " + std::to_string(n_bytes >> 20) +
-                             " MiB were kept; at most " + std::to_string(most_bytes >> 20) +
-                             " MiB are";
+  const std::string reason = "least recently used of " + std::to_string(n_bytes >> 20) +
+                             " MiB that are kept; at most " + std::to_string(most_bytes >> 20) +
+                             " MiB fit beside the new one";
   std::vector<RemovedPackedFile> removed;
   for (const KeptFile& file : files) {
     if (n_bytes <= most_bytes) break;
-    if (file.path == keep || !remove_unused(file)) continue;
+    if (!remove_unused(file)) continue;
     n_bytes -= file.size_bytes();
     removed.push_back({file.path, file.size_bytes(), reason});
   }

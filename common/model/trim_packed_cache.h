@@ -1,6 +1,6 @@
 // Which files of packed weights (packed_cache.h) are removed: those whose model folder is no longer
 // there, and beyond a limit those that were not used for longest. Only files that this user and
-// this host wrote, and that no process uses. It knows nothing of what is in them but their origin.
+// this host wrote, and that no process uses. Reads their origin only.
 // Any thread; several processes may do it at once.
 #pragma once
 
@@ -17,14 +17,14 @@ struct RemovedPackedFile {
   std::string reason;
 };
 
-// Those whose model folder is not there. A folder that cannot be looked at counts as there.
+// Those whose model folder is not there. A folder that cannot be looked at counts as there, one of
+// a disk that is not mounted does not: its weights are packed again.
 std::vector<RemovedPackedFile> remove_packed_of_no_model(const std::filesystem::path& folder,
                                                          const std::string& host);
 
-// Until those of this host take at most `most_bytes`, `keep` among them, which stays.
+// The least recently used first, until those of this host take at most `most_bytes`.
 std::vector<RemovedPackedFile> trim_packed_cache(const std::filesystem::path& folder,
                                                  const std::string& host,
-                                                 std::uint64_t most_bytes,
-                                                 const std::filesystem::path& keep);
+                                                 std::uint64_t most_bytes);
 
 }  // namespace foretoken
