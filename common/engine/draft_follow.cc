@@ -74,7 +74,7 @@ DraftOutcome DraftEngine::attach_anew(const TargetKey& from, wire::Attach& attac
   return Applied{};
 }
 
-// It is asked at once.
+// ATTACH carries the first question.
 void DraftEngine::hold(const DraftKey& key,
                        wire::Attach& attach,
                        std::optional<Constraint> constraint,

@@ -23,6 +23,12 @@ TokenLogprobs logprobs_of(const Choice& choice, std::span<const TopLogprob> like
 
 Error no_token_may_follow(const Sequence& sequence) {
   const std::string_view grammar = constraint_key(sequence.params);
+  const SamplingParams& params = sequence.params;
+  if (grammar.empty() && params.logit_bias.empty() && params.bad_words.empty() &&
+      params.min_tokens == 0)
+    return {ErrorCode::kInternal,
+            "no token can be chosen: the model's logits are not finite; `foretoken model compare` "
+            "reads them"};
   if (grammar.empty())
     return {
         ErrorCode::kInvalidValue,

@@ -1000,6 +1000,21 @@ TEST_F(TargetEngineTest, FailsWhereNoTokenMayFollow) {
   EXPECT_EQ(engine_->snapshot().kv.n_used, 0);
 }
 
+// Of a model that is broken, not of the request.
+TEST_F(TargetEngineTest, FailsWhereLogitsAreNotNumbers) {
+  ScriptedModel broken({.vocab_size = 40, .max_model_len = kMaxLen, .spread = std::nanf("")});
+  engine_ = std::make_unique<TargetEngine>(broken, *backend_,
+                                           Proposers{.each = {&draft_, &ngram_}, .watch = &draft_},
+                                           default_options());
+  open(request(1));
+  run();
+  ASSERT_EQ(failed_.size(), 1u);
+  EXPECT_EQ(failed_[0].error.code, ErrorCode::kInternal);
+  EXPECT_TRUE(failed_[0].error.param.empty());
+  EXPECT_EQ(engine_->snapshot().kv.n_used, 0);
+  engine_.reset();
+}
+
 TEST_F(TargetEngineTest, FindsAPromptsBlocksAgainButNotAnotherTenants) {
   start();
   const std::vector<TokenId> prompt(33, 4);
