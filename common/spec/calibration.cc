@@ -14,7 +14,7 @@ constexpr double kLeastOfMean = 0.35;
 constexpr double kPriorWeight = 6;       // observations that a prior is worth
 constexpr double kFade = 1 - 1.0 / 256;  // per observation: about the last 256 count
 // A class of agreement with fewer observations is not known well yet.
-constexpr double kKnownWell = 64;
+constexpr double kWellKnownCount = 64;
 // Of a depth, per round of the same proposer.
 constexpr double kDepthFade = 1 - 1.0 / 256;
 
@@ -61,13 +61,15 @@ double Calibration::cautious(const PathToken& token, std::uint32_t depth, double
 double Calibration::acceptance(const PathToken& token, std::uint32_t depth, double odds) const {
   double most = cautious(token, depth, odds);
   if (token.is_runner_up || token.sources.size() < 2 ||
-      known_[place_of(token)].all.n_tried >= kKnownWell)
+      known_[place_of(token)].all.n_tried >= kWellKnownCount)
     return most;
   PathToken alone = token;
   token.sources.for_each([&](ProposerKind source) {
     alone.source = source;
     alone.sources = source;
-    most = std::max(most, cautious(alone, depth, odds));
+    // Of a class that is not known either, what the source claims would be all that counts.
+    if (known_[place_of(alone)].all.n_tried >= kWellKnownCount)
+      most = std::max(most, cautious(alone, depth, odds));
   });
   return most;
 }

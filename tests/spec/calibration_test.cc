@@ -67,7 +67,6 @@ TEST(Calibration, TellsAgreementFromOneSourceAlone) {
   EXPECT_DOUBLE_EQ(calibration.acceptance(kSure, 0), calibration.acceptance(alone, 0));
 }
 
-// Of a depth beyond what is verified nothing is heard: what it was once known for fades.
 // A second source must not make unknown what was known.
 TEST(Calibration, SeldomSeenAgreementIsWorthNoLessThanOneSourceAlone) {
   Calibration calibration;
@@ -83,11 +82,17 @@ TEST(Calibration, SeldomSeenAgreementIsWorthNoLessThanOneSourceAlone) {
   EXPECT_DOUBLE_EQ(calibration.acceptance(agreed, 0), calibration.acceptance(ngram, 0));
   for (int i = 0; i < 190; ++i) calibration.observe(first(agreed, false));
   EXPECT_LT(calibration.acceptance(agreed, 0), 0.1) << "what was counted often enough decides";
+  Calibration fresh;
+  PathToken boast = agreed;
+  boast.confidence = kSure.confidence;
+  EXPECT_LT(fresh.acceptance(boast, 0), fresh.mean(boast, 0))
+      << "no source is known: caution stays";
   PathToken runner_up = agreed;
   runner_up.is_runner_up = true;
   EXPECT_LT(calibration.acceptance(runner_up, 0), calibration.acceptance(ngram, 0));
 }
 
+// Of a depth beyond what is verified nothing is heard: what it was once known for fades.
 TEST(Calibration, ADepthWithoutOutcomesComesToWhatTheOthersSay) {
   Calibration calibration;
   for (int i = 0; i < 300; ++i)
