@@ -84,7 +84,7 @@ std::vector<std::string> vocabulary_findings(const Tokenizer& draft, const Token
   return findings;
 }
 
-// What a service must be told, or be, to load a folder. `setting`: what the configuration has
+// A setting or a device that loading a folder needs. `setting`: what the configuration has
 // instead; empty if it does not keep a service from loading it.
 struct LoadingNeed {
   std::string what;
@@ -95,22 +95,33 @@ std::string setting_of(const std::string& key, const std::string& value) {
   return key + " = \"" + value + "\"";
 }
 
+bool holds_four_bits(const ModelInfo& info, WeightDType dtype) {
+  return dtype == WeightDType::kI4 ||
+         (dtype == WeightDType::kAuto &&
+          std::ranges::find(info.stored, DType::kI4) != info.stored.end());
+}
+
 // Beyond the defaults on a CPU.
 std::vector<LoadingNeed> loading_needs(const ModelInfo& info,
                                        const Tokenizer& tokenizer,
                                        const Config& config) {
   const WeightDType dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto);
   const bool is_draft = !info.config.head_ids.empty();
+  const std::string& device = is_draft ? config.draft.device : config.target.device;
+  const std::string device_setting =
+      setting_of(is_draft ? "draft.device" : "target.device", device);
   std::vector<LoadingNeed> needs;
   if (std::string what = dtype_needs(info, dtype); !what.empty()) {
-    const std::string& device = is_draft ? config.draft.device : config.target.device;
     LoadingNeed need{std::move(what)};
     if (info.not_held.contains(dtype))
       need.setting = setting_of("model.dtype", config.model.dtype);
     else if (device == "cpu")
-      need.setting = setting_of(is_draft ? "draft.device" : "target.device", device);
+      need.setting = device_setting;
     needs.push_back(std::move(need));
   }
+  if (device != "cpu" && holds_four_bits(info, dtype))
+    needs.push_back({"a CPU, or model.dtype = \"bfloat16\": GPUs multiply no weights of four bits",
+                     device_setting});
   if (is_draft)
     needs.push_back({"the place of a draft: its head has " +
                      std::to_string(info.config.head_ids.size()) + " of " +

@@ -200,6 +200,10 @@ class Verbs(unittest.TestCase):
                         0.45 * sum(f.stat().st_size for f in model.glob("*.safetensors")))
         self.assertEqual(0, run("model", "check", str(out)).returncode)
         smaller = self.folder / "smaller"
+        self.assertEqual(0, run("model", "check", str(out)).returncode)
+        check = run("model", "check", str(out), "--set", "target.device=cuda")
+        self.assertEqual(4, check.returncode)
+        self.assertIn('target.device = "cuda": it needs a CPU, or model.dtype = "bfloat16"', check.stderr)
         done = run("model", "quantize", str(model), str(smaller), "--to", "int4", "--down-proj", "--no-compare")
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertNotIn("in int8", done.stdout)
