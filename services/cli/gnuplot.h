@@ -12,7 +12,7 @@ std::string gnuplot_number(double value);
 // The colour of a curve, in quotes. People who see few colours can distinguish them too.
 std::string gnuplot_colour(std::size_t curve);
 
-// Before work whose end is a picture: the exit code, after a word on standard error.
+// Before work whose end is a picture: the exit code, after an error message.
 int find_gnuplot();
 
 // Returns the exit code; what went wrong is said on standard error.

@@ -78,7 +78,7 @@ struct QuantizeReport {
   std::optional<LogitComparison> comparison;
 };
 
-// Reads all texts: an hour of writing is no time to hear of a mistyped name.
+// Reads all texts, so that a wrong name fails before an hour of writing.
 QuantizePlan quantize_plan(const ModelOptions& m,
                            const std::string& source,
                            const ModelInfo& info) {

@@ -1,5 +1,5 @@
 // The folder by which a supervisor is found: its lock, which holds its pid, the socket on which its
-// services notify it, and what it last knew of each of them. With what other processes do with it:
+// services notify it, and the last recorded state of each. With what other processes do with it:
 // look, and ask the supervisor to stop. Must not know how services are started or watched.
 #pragma once
 
@@ -12,7 +12,8 @@
 
 namespace foretoken::cli {
 
-// ---- by the supervisor. All throw FatalError where the folder does not allow it.
+// ---- by the supervisor. make_folder(), make_private_folder() and open_lock() throw FatalError
+// where the folder does not allow it.
 
 // With all that is above it.
 void make_folder(const std::filesystem::path& folder);
@@ -31,7 +32,7 @@ void remove_supervisor_state(const std::filesystem::path& folder);
 // The pid of the live supervisor that holds `runtime_folder`, or 0.
 int supervisor_pid(const std::filesystem::path& runtime_folder);
 
-// What the supervisor of `runtime_folder` last knew of each service; empty if it left no word.
+// The last recorded state of each service of `runtime_folder`; empty if there is no record.
 struct ServiceState {
   std::string name, role;
   std::string state;  // the name of a ProcessState

@@ -20,7 +20,7 @@ constexpr KeyFlag kKeyFlags[] = {
     {"--proposer", "speculation.proposer",
      "sources of proposals, separated by commas: draft, ngram, memory; or none"},
     {"--draft-len,-k,--num-speculative-tokens", "speculation.draft_len",
-     "most tokens that a draft guesses per round, 0..32; others: speculation.lookup_len"},
+     "most tokens that a draft guesses per round, 0..32; ngram, memory: speculation.lookup_len"},
     {"--ctx-size,--max-model-len", "model.max_model_len",
      "longest prompt + answer in tokens; 0 = what the model allows"},
     {"--threads", "target.threads", "threads of the target; 0 = physical cores"},

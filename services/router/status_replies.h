@@ -1,6 +1,6 @@
 // What the router says of itself, of every service and of every model (op status), for people and
 // for what balances load. Remembers the services that were refused lately, as they are in no pool.
-// Decides nothing. One thread.
+// One thread.
 #pragma once
 
 #include <map>
