@@ -88,7 +88,7 @@ const DraftOutput& DraftEngine::step(TimePoint now) {
 
 void DraftEngine::run_pass(TimePoint now) {
   const DraftPassCounts ran = pass_.run();
-  for (LeasedSequence* sequence : pass_.deprived()) {
+  for (LeasedSequence* sequence : pass_.lost_blocks()) {
     sequence->busy_until = now + options_.retry_after;
     output_.busy.push_back({sequence->key.target, busy(*sequence, options_.retry_after)});
   }

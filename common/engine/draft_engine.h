@@ -72,10 +72,10 @@ class DraftEngine {
  private:
   DraftOutcome attach_anew(const TargetKey& from, wire::Attach& attach, TimePoint now);
   bool has_place(TimePoint now);
-  void hold(const DraftKey& key,
-            wire::Attach& attach,
-            std::optional<Constraint> constraint,
-            TimePoint now);
+  void add_sequence(const DraftKey& key,
+                    wire::Attach& attach,
+                    std::optional<Constraint> constraint,
+                    TimePoint now);
   DraftOutcome apply(LeasedSequence& sequence, const wire::ProposeRecord& record, TimePoint now);
   void take_in(LeasedSequence& sequence, std::span<const TokenId> committed);
   void cut(LeasedSequence& sequence, std::uint32_t n_agreed);

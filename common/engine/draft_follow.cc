@@ -70,15 +70,15 @@ DraftOutcome DraftEngine::attach_anew(const TargetKey& from, wire::Attach& attac
     ++totals_.n_busy;
     return busy_with(attach, options_.retry_after);
   }
-  hold({from, attach.seq}, attach, std::move(*constraint), now);
+  add_sequence({from, attach.seq}, attach, std::move(*constraint), now);
   return Applied{};
 }
 
 // ATTACH carries the first question.
-void DraftEngine::hold(const DraftKey& key,
-                       wire::Attach& attach,
-                       std::optional<Constraint> constraint,
-                       TimePoint now) {
+void DraftEngine::add_sequence(const DraftKey& key,
+                               wire::Attach& attach,
+                               std::optional<Constraint> constraint,
+                               TimePoint now) {
   const std::vector<TokenId> end_tokens =
       choosable(attach.end_tokens.empty() ? eos_ids_ : attach.end_tokens, n_ids_);
   auto sequence = std::make_unique<LeasedSequence>(

@@ -20,7 +20,7 @@ DraftPass::DraftPass(const DraftPassParts& parts,
 
 DraftPassCounts DraftPass::run() {
   counts_ = {};
-  deprived_.clear();
+  lost_blocks_.clear();
   choose_sequences();
   step_.begin(n_chainable());
   plan_prompts();

@@ -51,7 +51,7 @@ class DraftPass {
   DraftPassCounts run();
   // Sequences that lost their blocks in the last pass, and with them what they were asked for.
   // Until the next run().
-  std::span<LeasedSequence* const> deprived() const { return deprived_; }
+  std::span<LeasedSequence* const> lost_blocks() const { return lost_blocks_; }
   // What the last pass took, if it ran anything: later prompts are cut by it.
   void record_time(Duration took);
   // A turn that comes after all others so far: sequences have rows in that order.
@@ -76,7 +76,7 @@ class DraftPass {
   bool drop_all_branches();
   LeasedSequence* victim_for(const LeasedSequence& beneficiary) const;
   bool take_blocks_from_another(const LeasedSequence& beneficiary);
-  void deprive(LeasedSequence& sequence);
+  void take_blocks(LeasedSequence& sequence);
   bool is_idle(const LeasedSequence& sequence) const;
   void extend(LeasedSequence& sequence, std::size_t slice);
   std::uint32_t append_choices(LeasedSequence& sequence, std::size_t slice, std::uint32_t n_fed);
@@ -91,7 +91,7 @@ class DraftPass {
   std::uint64_t n_turns_ = 0;
   std::vector<LeasedSequence*> order_;
   std::vector<LeasedSequence*> in_step_;  // beside the step's first slices
-  std::vector<LeasedSequence*> deprived_;
+  std::vector<LeasedSequence*> lost_blocks_;
   std::vector<BranchedSequence*> branching_;  // kept for its memory
   DraftPassCounts counts_;
 };

@@ -55,7 +55,7 @@ bool DraftPass::add_finding_blocks(LeasedSequence& sequence, std::uint32_t n_row
   }
   while (take_blocks_from_another(sequence))
     if (add_slice(sequence, n_rows)) return true;
-  deprive(sequence);
+  take_blocks(sequence);
   return false;
 }
 
@@ -110,16 +110,16 @@ bool DraftPass::take_blocks_from_another(const LeasedSequence& beneficiary) {
     branches_.drop_cache(*victim);  // its tokens stay: it is computed again when it is wanted again
     if (victim->is_ahead()) victim->is_stuck = true;
   } else {
-    deprive(*victim);
+    take_blocks(*victim);
   }
   return true;
 }
 
-void DraftPass::deprive(LeasedSequence& sequence) {
+void DraftPass::take_blocks(LeasedSequence& sequence) {
   branches_.drop_cache(sequence);
   sequence.budget = 0;
   sequence.owes_answer = false;
-  deprived_.push_back(&sequence);
+  lost_blocks_.push_back(&sequence);
 }
 
 }  // namespace foretoken

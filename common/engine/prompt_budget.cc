@@ -11,13 +11,12 @@ constexpr Duration kShortestPass = std::chrono::milliseconds(1);
 
 }  // namespace
 
-void PromptBudget::begin(const PassCompany& company) {
+void PromptBudget::begin(const PassLoad& load) {
   planned_ = {};
   work_ = attention_rows_ = 0;
   if (max_step_ <= Duration::zero()) return;
-  planned_ = std::max<Duration>(2 * company.plain, kShortestPass);
-  if (company.n_chains == 0)
-    planned_ = std::max(planned_, max_step_ * (company.n_sequences > 1 ? 1 : 2));
+  planned_ = std::max<Duration>(2 * load.plain, kShortestPass);
+  if (load.n_chains == 0) planned_ = std::max(planned_, max_step_ * (load.n_sequences > 1 ? 1 : 2));
   most_work_ = cost_.rates().work_within(planned_);
 }
 

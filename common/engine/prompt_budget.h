@@ -14,8 +14,8 @@
 
 namespace foretoken {
 
-// The company of a pass's prompts.
-struct PassCompany {
+// What a pass has beside its prompts.
+struct PassLoad {
   std::uint32_t n_chains = 0;   // with rows in it
   Duration plain{};             // what it takes with these alone; 0: not known
   std::size_t n_sequences = 0;  // that the draft holds
@@ -29,7 +29,7 @@ class PromptBudget {
   // Beside chains prompts get half of the time; else no more than max_step, as the next record may
   // come any moment; and twice that if there is no other sequence. Where a pass of one row takes
   // half of that, twice such a pass.
-  void begin(const PassCompany& company);
+  void begin(const PassLoad& load);
   // Of n rows after n_cached tokens those that this pass has time for. A few are always taken, and
   // the first of several sequences gets a few more in any case.
   std::uint32_t rows_within(Position n_cached, std::uint32_t n_rows) const;

@@ -110,7 +110,6 @@ LoadedWeights CachedLoad::load_with(WeightLoader& loader) const {
 
 // Whether it can be kept or not, the model is loaded.
 std::shared_ptr<const void> CachedLoad::keep(const WeightLoader& loader) const {
-  remove_of_no_model();
   const std::uint64_t size = loader.packed().size_bytes();
   trim(size);  // before the room is looked at: it may be what makes it
   if (const auto problem = why_not_kept(size))
@@ -129,19 +128,20 @@ std::shared_ptr<const void> CachedLoad::keep(const WeightLoader& loader) const {
   return *written;
 }
 
-void CachedLoad::remove_of_no_model() const {
-  report_removed(remove_packed_of_no_model(file_.parent_path(), origin_.host));
-}
-
 void CachedLoad::trim(std::uint64_t room) const {
   std::uint64_t most = options_.packed_cache.most_bytes;
   if (most == 0) {
     std::error_code unknown;
     const auto disk = std::filesystem::space(file_.parent_path(), unknown);
-    if (unknown) return;
+    if (unknown) return;  // no folder yet
     most = disk.capacity / 4;
   }
-  report_removed(trim_packed_cache(file_.parent_path(), origin_.host, most - std::min(most, room)));
+  for (const RemovedPackedFile& file :
+       trim_packed_cache(file_.parent_path(), origin_.host, most - std::min(most, room)))
+    report({.outcome = PackedCacheReport::Outcome::kRemoved,
+            .file = file.file,
+            .size_bytes = file.size_bytes,
+            .problem = file.reason});
 }
 
 std::optional<std::string> CachedLoad::why_not_kept(std::uint64_t size) const {
@@ -159,14 +159,6 @@ std::optional<std::string> CachedLoad::why_not_kept(std::uint64_t size) const {
 
 void CachedLoad::report(const PackedCacheReport& what) const {
   if (options_.on_packed_cache) options_.on_packed_cache(what);
-}
-
-void CachedLoad::report_removed(const std::vector<RemovedPackedFile>& removed) const {
-  for (const RemovedPackedFile& file : removed)
-    report({.outcome = PackedCacheReport::Outcome::kRemoved,
-            .file = file.file,
-            .size_bytes = file.size_bytes,
-            .problem = file.reason});
 }
 
 void CachedLoad::report_problem(PackedCacheReport::Outcome outcome, std::string problem) const {

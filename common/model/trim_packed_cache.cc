@@ -28,7 +28,7 @@ struct KeptFile {
   }
 };
 
-// Of this user and this host; the longest unused first.
+// Of this user and this host; the least recently used first.
 std::vector<KeptFile> kept_files(const std::filesystem::path& folder, const std::string& host) {
   std::vector<KeptFile> files;
   std::error_code unreadable;
@@ -60,8 +60,8 @@ bool is_same(const struct stat& a, const struct stat& b) {
 // False: a process uses it, or it has been replaced since it was looked at, or cannot be removed.
 bool remove_unused(const KeptFile& file) {
   const PackedLock lock(file.path, LOCK_EX);
-  struct stat locked {
-  }, named{};
+  struct stat locked {};
+  struct stat named {};
   if (!lock.is_held() || ::fstat(lock.fd(), &locked) != 0 ||
       ::lstat(file.path.c_str(), &named) != 0)
     return false;
@@ -71,27 +71,25 @@ bool remove_unused(const KeptFile& file) {
 
 }  // namespace
 
-std::vector<RemovedPackedFile> remove_packed_of_no_model(const std::filesystem::path& folder,
-                                                         const std::string& host) {
-  std::vector<RemovedPackedFile> removed;
-  for (const KeptFile& file : kept_files(folder, host))
-    if (is_gone(file.origin.model_folder) && remove_unused(file))
-      removed.push_back({file.path, file.size_bytes(),
-                         "its model folder is not there any more: " + file.origin.model_folder});
-  return removed;
-}
-
 std::vector<RemovedPackedFile> trim_packed_cache(const std::filesystem::path& folder,
                                                  const std::string& host,
                                                  std::uint64_t most_bytes) {
-  const std::vector<KeptFile> files = kept_files(folder, host);
+  std::vector<RemovedPackedFile> removed;
+  std::vector<KeptFile> left;
   std::uint64_t n_bytes = 0;
-  for (const KeptFile& file : files) n_bytes += file.size_bytes();
+  for (KeptFile& file : kept_files(folder, host)) {
+    if (is_gone(file.origin.model_folder) && remove_unused(file)) {
+      removed.push_back({file.path, file.size_bytes(),
+                         "its model folder is not there any more: " + file.origin.model_folder});
+    } else {
+      n_bytes += file.size_bytes();
+      left.push_back(std::move(file));
+    }
+  }
   const std::string reason = "least recently used of " + std::to_string(n_bytes >> 20) +
                              " MiB that are kept; at most " + std::to_string(most_bytes >> 20) +
                              " MiB fit beside the new one";
-  std::vector<RemovedPackedFile> removed;
-  for (const KeptFile& file : files) {
+  for (const KeptFile& file : left) {
     if (n_bytes <= most_bytes) break;
     if (!remove_unused(file)) continue;
     n_bytes -= file.size_bytes();

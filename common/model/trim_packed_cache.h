@@ -1,5 +1,5 @@
 // Which files of packed weights (packed_cache.h) are removed: those whose model folder is no longer
-// there, and beyond a limit those that were not used for longest. Only files that this user and
+// there, and beyond a limit the least recently used. Only files that this user and
 // this host wrote, and that no process uses. Reads their origin only.
 // Any thread; several processes may do it at once.
 #pragma once
@@ -17,12 +17,9 @@ struct RemovedPackedFile {
   std::string reason;
 };
 
-// Those whose model folder is not there. A folder that cannot be looked at counts as there, one of
-// a disk that is not mounted does not: its weights are packed again.
-std::vector<RemovedPackedFile> remove_packed_of_no_model(const std::filesystem::path& folder,
-                                                         const std::string& host);
-
-// The least recently used first, until those of this host take at most `most_bytes`.
+// First those whose model folder is not there. A folder that cannot be looked at counts as there,
+// one of a disk that is not mounted does not: its weights are packed again. Then the least recently
+// used, until those of this host take at most `most_bytes`.
 std::vector<RemovedPackedFile> trim_packed_cache(const std::filesystem::path& folder,
                                                  const std::string& host,
                                                  std::uint64_t most_bytes);

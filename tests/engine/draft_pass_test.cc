@@ -126,7 +126,7 @@ TEST_F(DraftPassTest, ShortOfBlocksTakesThoseOfAnIdleSequenceWhoseTokensStay) {
   EXPECT_EQ(asked.chain.n_guesses(), 1u);
   EXPECT_FALSE(idle.has_cache);
   EXPECT_EQ(idle.chain.length(), 21u);
-  EXPECT_THAT(pass_->deprived(), IsEmpty());
+  EXPECT_THAT(pass_->lost_blocks(), IsEmpty());
 }
 
 TEST_F(DraftPassTest, ShortOfBlocksDeprivesTheYounger) {
@@ -135,12 +135,12 @@ TEST_F(DraftPassTest, ShortOfBlocksDeprivesTheYounger) {
   LeasedSequence& younger = add({.seq = 2, .prompt = prompt(20, 6), .budget = 9});
   run();
   EXPECT_EQ(older.chain.n_guesses(), 1u);
-  EXPECT_THAT(pass_->deprived(), ElementsAre(&younger));
+  EXPECT_THAT(pass_->lost_blocks(), ElementsAre(&younger));
   EXPECT_FALSE(younger.has_cache);
   EXPECT_FALSE(younger.owes_answer);
   EXPECT_EQ(younger.budget, 0u);
   run();
-  EXPECT_THAT(pass_->deprived(), IsEmpty());
+  EXPECT_THAT(pass_->lost_blocks(), IsEmpty());
 }
 
 TEST_F(DraftPassTest, OneThatGoesOnUnaskedTakesNoBlocksFromOthers) {
@@ -154,7 +154,7 @@ TEST_F(DraftPassTest, OneThatGoesOnUnaskedTakesNoBlocksFromOthers) {
   run();
   EXPECT_TRUE(ahead.is_stuck);
   EXPECT_TRUE(other.has_cache);
-  EXPECT_THAT(pass_->deprived(), IsEmpty());
+  EXPECT_THAT(pass_->lost_blocks(), IsEmpty());
 }
 
 }  // namespace
