@@ -8,6 +8,7 @@ import pathlib
 import select
 import sys
 import threading
+import time
 import types
 import unittest
 from unittest import mock
@@ -574,6 +575,17 @@ class Keys(unittest.TestCase):
     def test_a_client_with_a_key_is_told_that_the_router_has_none(self):
         server, own = zmq.curve_keypair(), zmq.curve_keypair()
         self.assertIn("has no keys", self.refusal(self.door(), curve=(server[0], *own)))
+
+    def test_sending_does_not_wait_where_the_connection_was_given_up(self):
+        with foretoken.Client(self.door(), timeout_s=0.5) as client:
+            client._socket.disconnect(client._endpoint)  # as ZeroMQ does after a greeting that cannot succeed
+            deadline = time.monotonic() + PATIENCE
+            while client._socket.poll(0, zmq.POLLOUT):
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+            client.cancel(bytes(16))
+            with self.assertRaises(foretoken.ForetokenTimeout):
+                client.generate("x")
 
     def test_a_client_without_a_key_is_told_that_the_router_wants_one(self):
         public, secret = zmq.curve_keypair()

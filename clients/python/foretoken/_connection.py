@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import OrderedDict, deque
@@ -142,7 +143,7 @@ class Connection:
         self._left = OrderedDict.fromkeys(self._left, 0)  # nothing of the connection before comes any more
         for exchange in self._under_way.values():
             exchange.asked_again()
-            socket.send(exchange.data)
+            self._send(exchange.data)
 
     def _shut(self) -> None:
         if self._socket is not None:
@@ -152,8 +153,10 @@ class Connection:
             self._socket = None
 
     def _send(self, data: bytes) -> None:
+        """Never waits. Where ZeroMQ has given the connection up nothing is sent: the monitor says why, and _turn() ends the requests."""
         if self._socket is not None:
-            self._socket.send(data)
+            with contextlib.suppress(zmq.Again):
+                self._socket.send(data, zmq.NOBLOCK)
 
     def _ask(self, request: dict[str, Any], wake: Callable[[], None]) -> Exchange:
         exchange = Exchange(request, self._timeout_s, wake)
