@@ -200,9 +200,9 @@ template <class Dot, int kGroup, Int4Kind kKind, int kRows>
 void add_int4_tiles(Product& product) {
   auto& tile = product.tile[kRows - 1];
   tile[0] = int4_tile_of<Dot, kRows, Prefetch::kNone, kGroup, kKind>();
-  tile[1] = int4_tile_of<Dot, kRows, Prefetch::kStream, kGroup, kKind>();
-  tile[2] = int4_tile_of<Dot, kRows, Prefetch::kOneLine, kGroup, kKind>();
-  tile[3] = int4_tile_of<Dot, kRows, Prefetch::kTwoLines, kGroup, kKind>();
+  tile[1] = int4_tile_of<Dot, kRows, asked<Prefetch::kStream>, kGroup, kKind>();
+  tile[2] = int4_tile_of<Dot, kRows, asked<Prefetch::kOneLine>, kGroup, kKind>();
+  tile[3] = int4_tile_of<Dot, kRows, asked<Prefetch::kTwoLines>, kGroup, kKind>();
   if constexpr (kRows > 1) add_int4_tiles<Dot, kGroup, kKind, kRows - 1>(product);
 }
 

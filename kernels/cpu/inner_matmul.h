@@ -48,6 +48,11 @@ inline constexpr std::int64_t kLine = 64;
 // 8 KiB: the chunk in work and the one that is asked for share the first cache.
 inline constexpr int kStreamSteps = 32;
 
+// Where nothing is asked for ahead of time, one function is the tile of every kind of asking: four
+// of each would take a compiler minutes.
+template <Prefetch kWanted>
+inline constexpr Prefetch asked = Simd::kAsksAhead ? kWanted : Prefetch::kNone;
+
 // A tile that cannot keep all the panel's sums in registers takes its steps several times.
 template <class Dot, int kColumns>
 inline constexpr int kTurns = kPanel / (kColumns * Dot::kOutputs);
@@ -254,9 +259,9 @@ template <class Dot, int kKPerStep, int kRows>
 void add_tiles(Product& product) {
   product.stream_steps[kRows - 1] = kTurns<Dot, Dot::columns_for(kRows)> == 1 ? 0 : kStreamSteps;
   product.tile[kRows - 1][0] = tile_of<Dot, kRows, Prefetch::kNone, kKPerStep>();
-  product.tile[kRows - 1][1] = tile_of<Dot, kRows, Prefetch::kStream, kKPerStep>();
-  product.tile[kRows - 1][2] = tile_of<Dot, kRows, Prefetch::kOneLine, kKPerStep>();
-  product.tile[kRows - 1][3] = tile_of<Dot, kRows, Prefetch::kTwoLines, kKPerStep>();
+  product.tile[kRows - 1][1] = tile_of<Dot, kRows, asked<Prefetch::kStream>, kKPerStep>();
+  product.tile[kRows - 1][2] = tile_of<Dot, kRows, asked<Prefetch::kOneLine>, kKPerStep>();
+  product.tile[kRows - 1][3] = tile_of<Dot, kRows, asked<Prefetch::kTwoLines>, kKPerStep>();
   if constexpr (kRows > 1) add_tiles<Dot, kKPerStep, kRows - 1>(product);
 }
 

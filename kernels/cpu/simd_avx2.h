@@ -10,6 +10,7 @@ struct Simd {
   };
   // How many columns of a panel a tile of `rows` keeps in its registers, two each.
   static constexpr int columns_for(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+  static constexpr bool kAsksAhead = true;
   static constexpr int kChunkSteps = 64;  // 16 KiB: taken four or eight times from the first cache
 
   static constexpr int kScoreQueries = 2;  // at once: each has four registers of sums

@@ -7,9 +7,10 @@
 struct Simd {
   using V = __m512;
   static constexpr int columns_for(int) { return 4; }  // of a panel, in registers: all
-  static constexpr int kChunkSteps = 128;              // 32 KiB, taken once
-  static constexpr int kScoreQueries = 4;              // at once: each has two registers of sums
-  static constexpr int kValueQueries = 4;              // at once: each has four registers of sums
+  static constexpr bool kAsksAhead = true;
+  static constexpr int kChunkSteps = 128;  // 32 KiB, taken once
+  static constexpr int kScoreQueries = 4;  // at once: each has two registers of sums
+  static constexpr int kValueQueries = 4;  // at once: each has four registers of sums
 
   FT_INLINE __mmask16 first(std::int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
   FT_INLINE V zero() { return _mm512_setzero_ps(); }

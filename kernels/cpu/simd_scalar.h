@@ -10,8 +10,9 @@ struct Simd {
   using I = std::int32_t __attribute__((vector_size(64)));
   using U = std::uint32_t __attribute__((vector_size(64)));
   static constexpr int columns_for(int) { return 1; }  // of a panel, at a time
-  static constexpr int kChunkSteps = 64;               // 16 KiB
-  static constexpr int kScoreQueries = 4;              // at once: each has two registers of sums
+  static constexpr bool kAsksAhead = false;
+  static constexpr int kChunkSteps = 64;   // 16 KiB
+  static constexpr int kScoreQueries = 4;  // at once: each has two registers of sums
   static constexpr int kValueQueries = 1;
 
   FT_INLINE V zero() { return V{}; }
