@@ -5,6 +5,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <iostream>
+#include <utility>
 
 #include "common/runtime/manual.h"
 #include "common/runtime/service_main.h"
@@ -51,7 +52,9 @@ ParsedArgs parse_args(const std::string& program,
   app.add_flag("--man", manual, "print the manual page, for man(1), and stop");
   app.footer("Keys can also be given as FORETOKEN_SECTION_KEY. SIGTERM drains and ends.");
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = separate_empty_values(app, {argv + 1, argv + argc});
+    std::ranges::reverse(words);  // the parser takes them from the back
+    app.parse(words);
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error, std::cout, std::cerr);
     return {std::nullopt, code == 0 ? 0 : kExitUsage};
@@ -68,6 +71,37 @@ ParsedArgs parse_args(const std::string& program,
   }
   if (!file.empty()) args.config_file = file;
   return {args, 0};
+}
+
+std::vector<std::string> separate_empty_values(const CLI::App& app,
+                                               const std::vector<std::string>& words) {
+  const CLI::App* verb = &app;
+  std::vector<std::string> separate;
+  bool is_value = false;  // of the option before it
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (!is_value && word == "--") {
+      separate.insert(separate.end(), words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
+      break;
+    }
+    separate.push_back(word);
+    if (std::exchange(is_value, false)) continue;
+    if (!word.starts_with('-')) {
+      const auto named =
+          verb->get_subcommands([&](const CLI::App* each) { return each->get_name() == word; });
+      if (!named.empty()) verb = named.front();
+      continue;
+    }
+    const std::string name = word.substr(0, word.starts_with("--") ? word.find('=') : 2);
+    const CLI::Option* option = verb->get_option_no_throw(name);
+    if (option == nullptr || option->get_items_expected_max() == 0) continue;
+    is_value = name == word;
+    if (word == name + "=" && word.starts_with("--")) {
+      separate.back() = name;
+      separate.emplace_back();
+    }
+  }
+  return separate;
 }
 
 }  // namespace foretoken

@@ -1,9 +1,14 @@
-// The command line of a service: flags into plain data. The only place that knows CLI11.
+// The command line of a service: flags into plain data. Knows CLI11 (in the .cc), and what it must
+// be spared.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace foretoken {
 
@@ -34,5 +39,11 @@ ParsedArgs parse_args(const std::string& program,
                       int argc,
                       char** argv,
                       const std::vector<ServiceSwitch>& switches = {});
+
+// `words`, a line behind the program's name, with "--draft=" as the words "--draft" and "" where
+// the verb of `app` that the line names has such an option and it takes a value. CLI11 takes an
+// empty value behind '=' for none, and the next word of the line in its place.
+std::vector<std::string> separate_empty_values(const CLI::App& app,
+                                               const std::vector<std::string>& words);
 
 }  // namespace foretoken

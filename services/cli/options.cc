@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/runtime/args.h"
 #include "services/cli/completion.h"
 #include "services/cli/host.h"
 #include "services/cli/manual.h"
@@ -83,8 +84,8 @@ int report_misuse(CLI::App& app, const Words& words, const CLI::ParseError& erro
 // How the command ends if the line is not to be carried out.
 std::optional<int> read_words(CLI::App& app, const Words& words) {
   try {
-    // From the back, and the parser takes them out.
-    Words reversed(words.rbegin(), words.rend());
+    Words reversed = separate_empty_values(app, words);
+    std::ranges::reverse(reversed);  // the parser takes them from the back
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
     return print_help(app);

@@ -470,6 +470,8 @@ class Verbs(unittest.TestCase):
         # Without a prompt this would be a usage error; with it only the router is missing.
         done = run("generate", "--stop", ".", "--stop", "!", "Once upon a time", *self.quiet_port)
         self.assertEqual(3, done.returncode, done.stderr)
+        done = run("generate", "--system=", "Once upon a time", *self.quiet_port)
+        self.assertEqual(3, done.returncode, done.stderr)
 
     def test_a_prediction_proposer_without_a_prediction_is_refused_before_anything_is_sent(self):
         done = run("generate", "--proposer", "prediction", "x", *self.quiet_port)
