@@ -135,8 +135,9 @@ void RouterService::on_dropped(const Peer& peer, Ticket ticket) {
                         .is_accepted = true});
   if (*series != ticket.series) return;
   const Error error = too_slow();
-  log_warning("a request is ended: its client reads too slowly",
-              {{"request", wire::hex_of(id)}, {"reason", error.message}});
+  if (const auto n = slow_clients_.count(now))
+    log_warning("a request is ended: its client reads too slowly",
+                {{"request", wire::hex_of(id)}, {"since_start", *n}, {"reason", error.message}});
   Actions actions;
   table_.give_up(id, error, now, actions);
   act(actions);

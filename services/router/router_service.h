@@ -20,6 +20,7 @@
 #include "common/wire/codec.h"
 #include "services/router/metrics_questions.h"
 #include "services/router/pool.h"
+#include "services/router/rare_warning.h"
 #include "services/router/request_table.h"
 #include "services/router/router_options.h"
 #include "services/router/status_replies.h"
@@ -89,7 +90,8 @@ class RouterService final : public Service {
   std::optional<TimePoint> finished_at_;  // of one that drains: when it said goodbye
   TimePoint drain_deadline_{};
   std::uint64_t n_ids_ = 0;
-  std::set<std::string> complained_;  // pairs refused by name, logged once
+  std::set<std::string> complained_;                   // pairs refused by name, logged once
+  RareWarning slow_clients_{std::chrono::minutes(1)};  // requests ended for their clients
   std::uint64_t malformed_ = 0, stale_ = 0, dropped_ = 0, bad_requests_ = 0;
 };
 
