@@ -55,12 +55,21 @@ Result<std::string> metrics_in(const Result<wire::ClientAnswer>& answer) {
   return Error{ErrorCode::kInternal, "the router answered with no metrics"};
 }
 
-HttpError loading(const Result<wire::StatusReply>& status) {
-  HttpError error =
-      http_error(Error{ErrorCode::kUnavailable,
-                       status.ok() ? "the models are being loaded" : status.error().message});
-  error.code = "model_loading";
-  return error;
+WarmModels::Reason why_not_healthy(const Result<wire::StatusReply>& status,
+                                   const WarmModels& models,
+                                   bool is_draining) {
+  if (is_draining) return {"draining", "the edge is about to stop"};
+  if (!status.ok()) return {.sentence = status.error().message};
+  return models.why_not_ready(*status);
+}
+
+// What kept a model from answering; nothing if it has answered.
+std::optional<std::string> problem_of(const std::optional<Call::Arrival>& arrival) {
+  if (!arrival) return "no answer came";
+  if (const auto* failed = std::get_if<wire::ClientError>(&arrival->answer))
+    return failed->error.message;
+  if (std::holds_alternative<wire::ClientReply>(arrival->answer)) return std::nullopt;
+  return "its answer is of another kind";
 }
 
 // Names the models that cannot answer beside those that can.
@@ -99,8 +108,9 @@ asio::awaitable<void> Edge::warm_up() {
 asio::awaitable<void> Edge::warm_up(std::string model) {
   const auto call = calls_.start(one_token_of(model));
   const auto arrival = co_await call->next(TimePoint::max());
-  const bool has_answered = arrival && std::holds_alternative<wire::ClientReply>(arrival->answer);
-  models_.note(model, has_answered);
+  auto problem = problem_of(arrival);
+  const bool has_answered = !problem.has_value();
+  models_.note(model, std::move(problem));
   if (has_answered) log_info("a token has gone through all services", {{"model", model}});
 }
 
@@ -110,10 +120,11 @@ Edge::Reply Edge::health(HttpExchange& exchange) {
     const Json body = healthy(models_.not_ready(*now));
     co_return co_await send(exchange, body);
   }
-  HttpError error = loading(now);
-  if (draining_) error.message = "the edge is about to stop", error.code = "draining";
+  const WarmModels::Reason reason = why_not_healthy(now, models_, draining_);
+  HttpError error = http_error(Error{ErrorCode::kUnavailable, reason.sentence});
+  error.code = draining_ ? "draining" : std::string("model_") + reason.state;
   Json body = Json::parse(openai_error_body(error));
-  body["status"] = draining_ ? "draining" : "loading";
+  body["status"] = reason.state;
   HttpReply reply{.status = 503, .body = to_text(body), .headers = headers_for(exchange.request())};
   for (auto& header : retry_headers(error)) reply.headers.push_back(std::move(header));
   co_await exchange.reply(std::move(reply));

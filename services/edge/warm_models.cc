@@ -1,6 +1,7 @@
 #include "services/edge/warm_models.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace foretoken::edge {
 
@@ -12,9 +13,13 @@ std::vector<std::string> WarmModels::to_ask(const wire::StatusReply& status) {
   return names;
 }
 
-void WarmModels::note(const std::string& model, bool has_answered) {
+void WarmModels::note(const std::string& model, std::optional<std::string> problem) {
   asked_.erase(model);
-  if (has_answered) warm_.insert(model);
+  problems_.erase(model);
+  if (problem)
+    problems_.emplace(model, std::move(*problem));
+  else
+    warm_.insert(model);
 }
 
 bool WarmModels::is_warm(const wire::ModelStatus& model) const {
@@ -24,6 +29,17 @@ bool WarmModels::is_warm(const wire::ModelStatus& model) const {
 bool WarmModels::is_ready(const wire::StatusReply& status) const {
   return status.ready && std::any_of(status.model_states.begin(), status.model_states.end(),
                                      [this](const auto& model) { return is_warm(model); });
+}
+
+WarmModels::Reason WarmModels::why_not_ready(const wire::StatusReply& status) const {
+  Reason reason{.sentence = "the models are being loaded"};
+  for (const auto& model : status.model_states) {
+    if (!model.ready) continue;
+    if (const auto found = problems_.find(model.name); found != problems_.end())
+      return {"failing", "model " + model.name + " does not answer: " + found->second};
+    reason.sentence = "the first token of model " + model.name + " is awaited";
+  }
+  return reason;
 }
 
 std::vector<std::string> WarmModels::not_ready(const wire::StatusReply& status) const {

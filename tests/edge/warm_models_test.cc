@@ -26,13 +26,13 @@ TEST(WarmModels, OneModelThatCannotAnswerKeepsNoOtherBack) {
   EXPECT_FALSE(models.is_ready(status));
   EXPECT_THAT(models.to_ask(status), ElementsAre("bad", "good"));
   EXPECT_THAT(models.to_ask(status), IsEmpty()) << "both are being asked";
-  models.note("bad", false);
+  models.note("bad", "out of memory");
   EXPECT_FALSE(models.is_ready(status));
-  models.note("good", true);
+  models.note("good", {});
   EXPECT_TRUE(models.is_ready(status));
   EXPECT_THAT(models.not_ready(status), ElementsAre("bad"));
   EXPECT_THAT(models.to_ask(status), ElementsAre("bad")) << "it may answer another time";
-  models.note("bad", true);
+  models.note("bad", {});
   EXPECT_THAT(models.to_ask(status), IsEmpty());
   EXPECT_THAT(models.not_ready(status), IsEmpty());
 }
@@ -41,11 +41,34 @@ TEST(WarmModels, OneThatHasAnsweredMustStillBeThere) {
   WarmModels models;
   const auto before = status_of({model_of("a", true)});
   (void)models.to_ask(before);
-  models.note("a", true);
+  models.note("a", {});
   EXPECT_TRUE(models.is_ready(before));
   const auto after = status_of({model_of("a", false), model_of("b", true)});
   EXPECT_FALSE(models.is_ready(after)) << "b has not answered";
   EXPECT_THAT(models.not_ready(after), ElementsAre("a", "b"));
+}
+
+std::string reason_of(const WarmModels& models, const wire::StatusReply& status) {
+  const WarmModels::Reason reason = models.why_not_ready(status);
+  return std::string(reason.state) + ": " + reason.sentence;
+}
+
+TEST(WarmModels, TheReasonIsThatOfTheModelThatFails) {
+  WarmModels models;
+  const auto loading = status_of({model_of("a", false)});
+  EXPECT_EQ(reason_of(models, loading), "loading: the models are being loaded");
+  const auto ready = status_of({model_of("a", true), model_of("b", false)});
+  (void)models.to_ask(ready);
+  EXPECT_EQ(reason_of(models, ready), "loading: the first token of model a is awaited");
+  models.note("a", "logits are not finite");
+  EXPECT_EQ(reason_of(models, ready), "failing: model a does not answer: logits are not finite");
+  (void)models.to_ask(ready);
+  EXPECT_EQ(reason_of(models, ready), "failing: model a does not answer: logits are not finite")
+      << "while it is asked again";
+  EXPECT_EQ(reason_of(models, loading), "loading: the models are being loaded")
+      << "its target has gone";
+  models.note("a", {});
+  EXPECT_TRUE(models.is_ready(ready));
 }
 
 }  // namespace
