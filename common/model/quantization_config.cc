@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/model/int4.h"
 #include "common/model/quantization_reader.h"
 #include "common/model/word_settings.h"
 
@@ -19,17 +20,20 @@ struct Scheme {
   Int4Kind kind = Int4Kind::kOffset;
 };
 
-// Of four bits: {"strategy": "group", "group_size": 128, "actorder": null, …}. An order of columns
-// that is already in the weights ("weight", "static") needs nothing; another one has a tensor
-// beside.
-std::int64_t int4_group_of(const Json& weights,
-                           const std::string& dot,
-                           const std::string& strategy,
-                           const QuantizationReader& reader) {
+// An order of columns that is already in the weights ("weight", "static") needs nothing; another
+// one has a tensor beside.
+void check_order(const Json& weights, const std::string& dot, const QuantizationReader& reader) {
   if (const Json* order = QuantizationReader::find(weights, "actorder");
       order && *order != "weight" && *order != "static" && *order != false)
     reader.refuse(dot + "actorder",
                   "is " + QuantizationReader::shown(*order) + "; supported: null, \"weight\"");
+}
+
+// Of four bits: {"strategy": "group", "group_size": 128, "actorder": null, …}.
+std::int64_t int4_group_of(const Json& weights,
+                           const std::string& dot,
+                           const std::string& strategy,
+                           const QuantizationReader& reader) {
   if (strategy == "channel") return kWholeRow;
   if (strategy != "group")
     reader.refuse(dot + "strategy",
@@ -83,6 +87,7 @@ Scheme scheme_of(const Json& weights, const std::string& prefix, const Quantizat
   const std::string type = reader.text(weights, dot, "type", "int"),
                     strategy = reader.text(weights, dot, "strategy", "tensor");
   if (*bits == 4) {
+    check_order(weights, dot, reader);
     if (type == "float") return mxfp4_scheme(weights, dot, strategy, reader);
     if (type != "int")
       reader.refuse(dot + "type",
@@ -98,6 +103,37 @@ Scheme scheme_of(const Json& weights, const std::string& prefix, const Quantizat
   reader.refuse(dot + "type", "is \"" + type.substr(0, 40) + "\"; supported: int, float");
 }
 
+constexpr std::string_view kMxfp4Format = "mxfp4-pack-quantized";
+
+// How codes are laid out, by compressed-tensors' names.
+std::string read_format(const Json& value,
+                        const std::string& dot,
+                        const QuantizationReader& reader) {
+  static constexpr std::array<std::string_view, 7> kFormats{
+      "int-quantized",   "float-quantized", "naive-quantized", "pack-quantized",
+      "mixed-precision", "dense",           kMxfp4Format};
+  std::string format = reader.text(value, dot, "format", "dense");
+  if (std::ranges::find(kFormats, format) == kFormats.end())
+    reader.refuse(dot + "format",
+                  "is \"" + format.substr(0, 40) +
+                      "\"; supported: int-quantized, float-quantized, naive-quantized, "
+                      "pack-quantized, mxfp4-pack-quantized, mixed-precision, dense");
+  return format;
+}
+
+// A group's own format, where it has one.
+void check_group_format(const Json& group,
+                        const std::string& prefix,
+                        const Scheme& scheme,
+                        const QuantizationReader& reader) {
+  if (QuantizationReader::find(group, "format") == nullptr) return;
+  const std::string format = read_format(group, prefix + ".", reader);
+  const bool is_mxfp4 = scheme.dtype == DType::kI4 && scheme.kind == Int4Kind::kE2m1;
+  if (is_mxfp4 != (format == kMxfp4Format))
+    reader.refuse(prefix + ".format", "is \"" + format + "\", and its weights are " +
+                                          (is_mxfp4 ? "" : "no ") + "floats of 4 bits (MXFP4)");
+}
+
 QuantisedTypes groups_of(const Json& value, const QuantizationReader& reader) {
   QuantisedTypes types;
   const Json* groups = QuantizationReader::find(value, "config_groups");
@@ -109,6 +145,7 @@ QuantisedTypes groups_of(const Json& value, const QuantizationReader& reader) {
     const Json* weights = QuantizationReader::find(group, "weights");
     if (weights == nullptr) continue;
     const Scheme found = scheme_of(*weights, prefix + ".weights", reader);
+    check_group_format(group, prefix, found, reader);
     if (found.dtype == DType::kI4) {
       if (types.int4_group != 0 && types.int4_group != found.group)
         reader.refuse(prefix + ".weights.group_size",
@@ -165,14 +202,7 @@ Quantization parse_with(const Json& value, const QuantizationReader& reader) {
                       "awq with weights of 4 bits, or the float checkpoint with model.dtype int8 "
                       "or int4");
   }
-  static constexpr std::array<std::string_view, 7> kFormats{
-      "int-quantized",   "float-quantized", "naive-quantized",     "pack-quantized",
-      "mixed-precision", "dense",           "mxfp4-pack-quantized"};
-  const std::string format = reader.text(value, "", "format", "dense");
-  if (std::ranges::find(kFormats, format) == kFormats.end())
-    reader.refuse("format", "is \"" + format.substr(0, 40) +
-                                "\"; supported: int-quantized, float-quantized, naive-quantized, "
-                                "pack-quantized, mxfp4-pack-quantized, mixed-precision, dense");
+  (void)read_format(value, "", reader);
   if (const Json* transform = QuantizationReader::find(value, "transform_config");
       transform && !transform->empty())
     reader.refuse("transform_config",

@@ -179,6 +179,19 @@ void refuse_codes_without_settings(const ModelConfig& config,
                            kSeparateQuantizationFiles[1].name);
 }
 
+// Scales are there, and the codes that they are of are not.
+void refuse_scales_without_codes(const ModelConfig& config,
+                                 const Checkpoint& checkpoint,
+                                 const ExpectedTensor& tensor) {
+  const std::string scales = scale_name(tensor.name);
+  if (config.quantized.int4_group == 0 || checkpoint.contains(tensor.name) ||
+      !checkpoint.contains(scales))
+    return;
+  throw FatalError(ErrorCode::kMalformed, checkpoint.at(scales).file->path().string() + ": has " +
+                                              scales + ", and the folder has no tensor " +
+                                              packed_name(tensor.name));
+}
+
 // Files made by older tools repeat the embedding as the head.
 bool has_own_head(const Checkpoint& checkpoint) {
   const std::string head_name(names::kHead), embedding_name(names::kEmbedding);
@@ -230,6 +243,7 @@ void check_tensor_set(ModelConfig& config,
                            "not say tie_word_embeddings: true");
     }
     refuse_codes_without_settings(config, checkpoint, tensor);
+    refuse_scales_without_codes(config, checkpoint, tensor);
     checkpoint.get(tensor.name, kFloats, tensor.shape);
     expected.insert(std::move(tensor.name));
   }

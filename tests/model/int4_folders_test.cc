@@ -269,7 +269,9 @@ TEST_F(Int4Folders, BrokenTensorsAreNamedWithWhatIsExpected) {
   EXPECT_THAT(of_type("int4_zeros", zeros, TensorType::kI8), HasSubstr("implies [96, 3]"));
   const std::string codes = kQueryModule + ".weight_packed",
                     exponents = kQueryModule + ".weight_scale";
-  EXPECT_THAT(without("mxfp4", codes), HasSubstr("no tensor " + kQueryModule + ".weight; the"));
+  EXPECT_THAT(without("mxfp4", codes),
+              HasSubstr("has " + exponents + ", and the folder has no tensor " + codes));
+  EXPECT_THAT(without("int4_zeros", codes), HasSubstr("no tensor " + codes));
   EXPECT_THAT(without("mxfp4", exponents), HasSubstr("no tensor " + exponents + "; the"));
   EXPECT_THAT(shorter("mxfp4", codes), HasSubstr(codes + " has shape [95, 48]"));
   EXPECT_THAT(shorter("mxfp4", exponents), HasSubstr(exponents + " has shape [95, 3]"));
@@ -363,11 +365,33 @@ TEST_F(Int4Folders, FloatsOfOtherKindsAreRefusedByName) {
   EXPECT_THAT(with("symmetric", false), HasSubstr("weights.symmetric is false; supported for fl"));
   EXPECT_THAT(with("scale_dtype", "torch.float8_e4m3fn"),
               HasSubstr("weights.scale_dtype is \"torch.float8_e4m3fn\"; supported for floats"));
-  EXPECT_THAT(with("type", "int"),
-              HasSubstr("weight_packed has shape [96, 48]; the config implies [96, 12]"));
+  EXPECT_THAT(with("type", "int"), HasSubstr("and its weights are no floats of 4 bits"));
   EXPECT_THAT(with("type", "complex"), HasSubstr("supported for 4 bits: int, float"));
+  EXPECT_THAT(with("actorder", "group"), HasSubstr("weights.actorder is \"group\"; supported"));
+  EXPECT_EQ(with("actorder", "static"), "accepted");
   EXPECT_THAT(load_with("mxfp4", "format", "nvfp4-pack-quantized"),
               HasSubstr("format is \"nvfp4-pack-quantized\"; supported"));
+}
+
+// Beside the format of the whole a group may have its own; null is none.
+TEST_F(Int4Folders, TheFormatOfAGroupIsRead) {
+  const auto with = [&](const char* name, const Json& format) {
+    const fs::path path = fixture(name);
+    edit_config(path, [&](Json& config) { config["config_groups"]["group_0"]["format"] = format; });
+    std::string said = load(path);
+    fs::remove_all(path);
+    return said;
+  };
+  EXPECT_EQ(with("mxfp4", nullptr), "accepted");
+  EXPECT_EQ(with("mxfp4", "mxfp4-pack-quantized"), "accepted");
+  EXPECT_EQ(with("int4_zeros", "pack-quantized"), "accepted");
+  EXPECT_THAT(with("mxfp4", "nvfp4-pack-quantized"),
+              HasSubstr("config_groups.group_0.format is \"nvfp4-pack-quantized\"; supported"));
+  EXPECT_THAT(with("mxfp4", "pack-quantized"),
+              HasSubstr("group_0.format is \"pack-quantized\", and its weights are floats of 4"));
+  EXPECT_THAT(with("int4_zeros", "mxfp4-pack-quantized"),
+              HasSubstr("group_0.format is \"mxfp4-pack-quantized\", and its weights are no fl"));
+  EXPECT_THAT(with("int4_zeros", "marlin-24"), HasSubstr("group_0.format is \"marlin-24\""));
 }
 
 // Beside floats of four bits, what is quantised while loading becomes such, too.
