@@ -28,7 +28,8 @@ struct KeptFile {
   }
 };
 
-// Of this user and this host; the least recently used first.
+// Of this user and this host, and those whose format says neither host nor model; the least
+// recently used first.
 std::vector<KeptFile> kept_files(const std::filesystem::path& folder, const std::string& host) {
   std::vector<KeptFile> files;
   std::error_code unreadable;
@@ -39,7 +40,7 @@ std::vector<KeptFile> kept_files(const std::filesystem::path& folder, const std:
       continue;
     if (!S_ISREG(file.status.st_mode) || file.status.st_uid != ::geteuid()) continue;
     auto origin = read_packed_origin(file.path);
-    if (!origin || origin->host != host) continue;
+    if (!origin || (!origin->is_unknown() && origin->host != host)) continue;
     file.origin = std::move(*origin);
     files.push_back(std::move(file));
   }
@@ -47,10 +48,14 @@ std::vector<KeptFile> kept_files(const std::filesystem::path& folder, const std:
   return files;
 }
 
-bool is_gone(const std::string& folder) {
+// An empty folder in its place, or none, is as it would be of a disk that is not mounted.
+bool is_gone(const std::filesystem::path& folder) {
   struct stat status {};
-  return folder.starts_with('/') && ::stat(folder.c_str(), &status) != 0 &&
-         (errno == ENOENT || errno == ENOTDIR);
+  if (!folder.is_absolute() || ::stat(folder.c_str(), &status) == 0 || errno != ENOENT)
+    return false;
+  std::error_code unreadable;
+  const std::filesystem::directory_iterator beside(folder.parent_path(), unreadable), none;
+  return !unreadable && beside != none;
 }
 
 bool is_same(const struct stat& a, const struct stat& b) {

@@ -17,9 +17,9 @@ struct RemovedPackedFile {
   std::string reason;
 };
 
-// First those whose model folder is not there. A folder that cannot be looked at counts as there,
-// one of a disk that is not mounted does not: its weights are packed again. Then the least recently
-// used, until those of this host take at most `most_bytes`.
+// First those whose model folder is not there, while others beside it are: else its disk may not be
+// mounted. A folder that cannot be looked at counts as there. Then the least recently used, until
+// those of this host take at most `most_bytes`. Files of another format count, and are removed so.
 std::vector<RemovedPackedFile> trim_packed_cache(const std::filesystem::path& folder,
                                                  const std::string& host,
                                                  std::uint64_t most_bytes);
