@@ -25,16 +25,8 @@ void check_options(const ModelConfig& config,
   if (options.max_rows < 1 || options.max_rows > 1 << 16)
     throw FatalError(ErrorCode::kConfig,
                      "max_rows is " + std::to_string(options.max_rows) + "; it must be 1 to 65536");
-  if (options.max_model_len < 0 || options.max_model_len > context_length(config)) {
-    const std::int64_t most = context_length(config);
-    throw FatalError(ErrorCode::kConfig,
-                     "model.max_model_len is " + std::to_string(options.max_model_len) + "; " +
-                         folder.string() +
-                         (most == config.sliding_window
-                              ? " has a sliding window, and beyond it is not supported: at most "
-                              : " was made for at most ") +
-                         std::to_string(most) + " positions");
-  }
+  if (const auto why = why_too_long(folder, config, options.max_model_len))
+    throw FatalError(ErrorCode::kConfig, *why);
   if (options.kv_dtype && !is_kv_dtype(*options.kv_dtype)) {
     throw FatalError(ErrorCode::kConfig,
                      std::string("kv_dtype is ") + dtype_name(*options.kv_dtype) +
@@ -77,6 +69,18 @@ std::int64_t served_positions(const ModelConfig& config, const LoadOptions& opti
   if (options.max_model_len > 0) return options.max_model_len;
   const std::int64_t longest = context_length(config);
   return options.most_model_len > 0 ? std::min(options.most_model_len, longest) : longest;
+}
+
+std::optional<std::string> why_too_long(const std::filesystem::path& folder,
+                                        const ModelConfig& config,
+                                        std::int64_t max_model_len) {
+  const std::int64_t most = context_length(config);
+  if (max_model_len >= 0 && max_model_len <= most) return std::nullopt;
+  return "model.max_model_len is " + std::to_string(max_model_len) + "; " + folder.string() +
+         (most == config.sliding_window
+              ? " has a sliding window, and beyond it is not supported: at most "
+              : " was made for at most ") +
+         std::to_string(most) + " positions";
 }
 
 std::unique_ptr<Model> load_model(const std::filesystem::path& folder,

@@ -85,6 +85,12 @@ struct LoadOptions {
 // The longest sequence a load with these options serves; what RoPE tables are made for.
 std::int64_t served_positions(const ModelConfig& config, const LoadOptions& options);
 
+// Why a load for sequences of `max_model_len` tokens (0: as many as the model has positions) is
+// refused, as a sentence with the limit; nothing if it is not.
+std::optional<std::string> why_too_long(const std::filesystem::path& folder,
+                                        const ModelConfig& config,
+                                        std::int64_t max_model_len);
+
 // Throws FatalError: kUnsupportedModel for what we refuse by name, kMalformed for broken files,
 // kIo, kOutOfMemory (before anything is allocated, where it can be foreseen). The backend must
 // outlive the model.

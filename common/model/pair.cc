@@ -39,7 +39,7 @@ std::string in_mib(std::uint64_t n_bytes) {
 
 }  // namespace
 
-ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint) {
+ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint, int n_ranks) {
   ModelInfo info;
   info.config = config;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
@@ -50,8 +50,9 @@ ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint) {
   }
   info.checkpoint_dtype = float_dtype(config, checkpoint);
   for (const WeightDType dtype : kWeightDTypes)
-    if (auto why = why_not_held(config, checkpoint, dtype))
-      info.not_held.emplace(dtype, std::move(*why));
+    for (int rank = 0; rank < n_ranks; ++rank)
+      if (auto why = why_not_held(config, checkpoint, dtype, {rank, n_ranks}))
+        info.not_held.emplace(dtype, std::move(*why));
   info.kv_scale_problems = read_kv_scales(config, checkpoint).problems;
   info.file_bytes = info.step_bytes = checkpoint.total_bytes();
   if (!config.tie_word_embeddings)
@@ -62,11 +63,11 @@ ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint) {
   return info;
 }
 
-ModelInfo inspect_model(const std::filesystem::path& folder) {
+ModelInfo inspect_model(const std::filesystem::path& folder, int n_ranks) {
   ModelConfig config = read_model_config(folder);
   const Checkpoint checkpoint(folder);
   check_tensor_set(config, checkpoint, folder);
-  return describe(config, checkpoint);
+  return describe(config, checkpoint, n_ranks);
 }
 
 std::vector<std::string> weights_not_finite(const std::filesystem::path& folder,

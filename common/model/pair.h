@@ -34,12 +34,13 @@ struct ModelInfo {
   std::uint32_t n_files = 0;
 };
 
-// What its headers say; `checkpoint` has passed check_tensor_set.
-ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint);
+// What its headers say, for a model spread over `n_ranks` (not_shardable() is asked first);
+// `checkpoint` has passed check_tensor_set.
+ModelInfo describe(const ModelConfig& config, const Checkpoint& checkpoint, int n_ranks = 1);
 
 // Reads and validates everything but the contents of tensors larger than a scale. Throws FatalError
 // as load_model does.
-ModelInfo inspect_model(const std::filesystem::path& folder);
+ModelInfo inspect_model(const std::filesystem::path& folder, int n_ranks = 1);
 
 // Reads every weight. A sentence for each tensor with a value that is no finite number, or scales
 // that make one or are negative; at most `n_most` of them.

@@ -11,7 +11,9 @@
 #include "common/model/hf_folder.h"
 #include "common/model/init_random.h"
 #include "common/model/pair.h"
+#include "common/model/shard.h"
 #include "common/tokenizer/tokenizer.h"
+#include "services/cli/loading_findings.h"
 #include "services/cli/model_logits.h"
 #include "services/cli/model_storage.h"
 #include "services/cli/verbs.h"
@@ -84,61 +86,6 @@ std::vector<std::string> vocabulary_findings(const Tokenizer& draft, const Token
   return findings;
 }
 
-// A setting or a device that loading a folder needs. `setting`: what the configuration has
-// instead; empty if it does not keep a service from loading it.
-struct LoadingNeed {
-  std::string what;
-  std::string setting = {};
-};
-
-std::string setting_of(const std::string& key, const std::string& value) {
-  return key + " = \"" + value + "\"";
-}
-
-bool holds_four_bits(const ModelInfo& info, WeightDType dtype) {
-  return dtype == WeightDType::kI4 ||
-         (dtype == WeightDType::kAuto &&
-          std::ranges::find(info.stored, DType::kI4) != info.stored.end());
-}
-
-// Beyond the defaults on a CPU.
-std::vector<LoadingNeed> loading_needs(const ModelInfo& info,
-                                       const Tokenizer& tokenizer,
-                                       const Config& config) {
-  const WeightDType dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto);
-  const bool is_draft = !info.config.head_ids.empty();
-  const std::string& device = is_draft ? config.draft.device : config.target.device;
-  const std::string device_setting =
-      setting_of(is_draft ? "draft.device" : "target.device", device);
-  std::vector<LoadingNeed> needs;
-  if (std::string what = dtype_needs(info, dtype); !what.empty()) {
-    LoadingNeed need{std::move(what)};
-    if (info.not_held.contains(dtype))
-      need.setting = setting_of("model.dtype", config.model.dtype);
-    else if (device == "cpu")
-      need.setting = device_setting;
-    needs.push_back(std::move(need));
-  }
-  if (device != "cpu" && holds_four_bits(info, dtype))
-    needs.push_back({"a CPU, or model.dtype = \"bfloat16\": GPUs multiply no weights of four bits",
-                     device_setting});
-  if (is_draft)
-    needs.push_back({"the place of a draft: its head has " +
-                     std::to_string(info.config.head_ids.size()) + " of " +
-                     std::to_string(info.config.vocab_size) + " ids"});
-  if (!tokenizer.untested_pattern().empty())
-    needs.push_back({"model.patterns = \"any\": tokenizer.json has a pattern of no known tokenizer",
-                     regex_policy_from_name(config.model.patterns) == RegexPolicy::kAny
-                         ? ""
-                         : setting_of("model.patterns", config.model.patterns)});
-  if (!info.kv_scale_problems.empty())
-    needs.push_back({"a kv_cache.dtype other than float8_e4m3: " + info.kv_scale_problems.front(),
-                     kv_dtype_from_name(config.kv_cache.dtype) == DType::kF8E4M3
-                         ? setting_of("kv_cache.dtype", config.kv_cache.dtype)
-                         : ""});
-  return needs;
-}
-
 // A line: what model.dtype makes of the folder.
 std::string said_of_dtype(const ModelInfo& info, WeightDType dtype) {
   const std::string needs = dtype_needs(info, dtype);
@@ -184,18 +131,24 @@ int run_model_info(const CliOptions& options) {
 
 int run_model_check(const CliOptions& options) {
   const std::string folder = model_folder(options.model.folder, "target");
-  const ModelInfo info = inspect_model(folder);
+  ModelInfo info = inspect_model(folder);
   const auto tokenizer = value_or_throw(Tokenizer::load(folder, {.patterns = RegexPolicy::kAny}));
   if (static_cast<std::int64_t>(tokenizer->vocab_size()) > info.config.vocab_size)
     throw FatalError(ErrorCode::kUnsupportedModel, folder + ": the tokenizer has " +
                                                        std::to_string(tokenizer->vocab_size()) +
                                                        " tokens, the model's embedding only " +
                                                        std::to_string(info.config.vocab_size));
-  const Config config = configuration_of(options.config);
-  const WeightDType dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto);
+  const LoadedConfig loaded = configuration_of(options.config);
+  const LoadedAs as = loaded_as(folder, info, loaded);
+  const WeightDType dtype =
+      weight_dtype_from_name(as.config.model.dtype).value_or(WeightDType::kAuto);
   std::vector<std::string> findings = weights_not_finite(folder);
+  for (auto& sentence : refused_numbers(folder, info.config, as))
+    findings.push_back(std::move(sentence));
+  const auto n_ranks = static_cast<int>(as.compute().tensor_parallel);
+  if (!not_shardable(info.config, n_ranks)) info = inspect_model(folder, n_ranks);
   std::string needs;
-  for (const LoadingNeed& need : loading_needs(info, *tokenizer, config)) {
+  for (const LoadingNeed& need : loading_needs(info, *tokenizer, as)) {
     needs += (needs.empty() ? "" : "; ") + need.what;
     // A service with this configuration would refuse the folder.
     if (!need.setting.empty()) findings.push_back(need.setting + ": it needs " + need.what);

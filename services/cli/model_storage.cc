@@ -35,14 +35,15 @@ std::string other_dtypes(const ModelInfo& info, WeightDType dtype) {
 
 }  // namespace
 
-Config configuration_of(const ConfigOptions& options) {
+LoadedConfig configuration_of(const ConfigOptions& options) {
   auto loaded = load_configuration(options);
   if (!loaded) throw FatalError(ErrorCode::kConfig, "the configuration has errors");
-  return std::move(loaded->config);
+  return std::move(*loaded);
 }
 
 WeightDType configured_dtype(const ConfigOptions& options) {
-  return weight_dtype_from_name(configuration_of(options).model.dtype).value_or(WeightDType::kAuto);
+  return weight_dtype_from_name(configuration_of(options).config.model.dtype)
+      .value_or(WeightDType::kAuto);
 }
 
 std::string quantised_as(const ModelInfo& info) {

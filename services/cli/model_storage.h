@@ -5,14 +5,14 @@
 #include <string>
 
 #include "common/base/json.h"
-#include "common/config/sections.h"
+#include "common/config/load.h"
 #include "common/model/pair.h"
 #include "services/cli/options.h"
 
 namespace foretoken::cli {
 
 // Flags, file and environment together, and their model.dtype. Throw FatalError(kConfig).
-Config configuration_of(const ConfigOptions& options);
+LoadedConfig configuration_of(const ConfigOptions& options);
 WeightDType configured_dtype(const ConfigOptions& options);
 
 // "gptq: int4 in groups of 128 with zero points"; "" where no linear is quantised.

@@ -306,6 +306,34 @@ class Verbs(unittest.TestCase):
         self.assertEqual(4, done.returncode)
         self.assertIn("do not follow one another", done.stderr)
 
+    def test_check_refuses_the_numbers_that_up_would_refuse(self):
+        def checked(folder, *settings):
+            done = run("model", "check", folder, *(word for setting in settings for word in ("--set", setting)))
+            self.assertEqual(4 if done.stderr else 0, done.returncode, done.stderr)
+            return done.stderr
+        target, draft = str(ROOT / "models/demo-target"), str(ROOT / "models/demo-draft")
+        self.assertEqual("", checked(target, "model.max_model_len=1024", "target.tensor_parallel=2"))
+        self.assertEqual(f"error: model.max_model_len is 1025; {target} was made for at most 1024 positions\n",
+                         checked(target, "model.max_model_len=1025"))
+        self.assertRegex(checked(target, "target.tensor_parallel=3"),
+                         r"error: target\.tensor_parallel is 3, but the model has 4 KV heads .*; possible: 1, 2")
+        # A draft may be shorter than what is served, and has ranks of its own.
+        served = [f"model.target={target}", f"model.draft={draft}"]
+        self.assertEqual("", checked(draft, *served, "model.max_model_len=1025", "target.tensor_parallel=3"))
+        self.assertIn("error: draft.tensor_parallel is 4, but", checked(draft, *served, "draft.tensor_parallel=4"))
+        # The numbers of a declared model are for its folder.
+        of_one = self.folder / "two.toml"
+        of_one.write_text(f'[model.a]\ntarget = "{draft}"\ndraft = ""\n[model.b]\ntarget = "{target}"\nmax_model_len = 2000\n')
+        for folder, code in ((draft, 0), (target, 4)):
+            self.assertEqual(code, run("model", "check", folder, "--config", str(of_one)).returncode, folder)
+
+    def test_check_refuses_ranks_that_would_begin_within_a_group(self):
+        folder = self.with_bytes_as_tokens("gptq")
+        done = run("model", "check", folder, "--set", "target.tensor_parallel=2")
+        self.assertEqual(4, done.returncode, done.stdout)
+        self.assertIn("use fewer ranks", done.stderr)
+        self.assertEqual(0, run("model", "check", folder, "--set", "target.tensor_parallel=2", "--dtype", "int8").returncode)
+
     def test_tritons_files_become_a_configuration(self):
         fixtures = ROOT / "tests/fixtures/triton"
         done = run("import-triton", *map(str, sorted(fixtures.glob("*.pbtxt"))))

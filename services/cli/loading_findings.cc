@@ -1,0 +1,105 @@
+#include "services/cli/loading_findings.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "common/config/models.h"
+#include "common/config/resolve.h"
+#include "common/model/load_model.h"
+#include "common/model/shard.h"
+#include "services/cli/model_storage.h"
+
+namespace foretoken::cli {
+namespace {
+
+std::string setting_of(const std::string& key, const std::string& value) {
+  return key + " = \"" + value + "\"";
+}
+
+bool holds_four_bits(const ModelInfo& info, WeightDType dtype) {
+  return dtype == WeightDType::kI4 ||
+         (dtype == WeightDType::kAuto &&
+          std::ranges::find(info.stored, DType::kI4) != info.stored.end());
+}
+
+// Not by the words "demo" and "self:int4", for which there is another folder in each place.
+bool is_configured(const std::filesystem::path& folder, const std::string& configured) {
+  std::error_code missing;  // another host's, perhaps
+  return std::filesystem::equivalent(folder, configured, missing);
+}
+
+}  // namespace
+
+const ComputeSection& LoadedAs::compute() const {
+  if (is_draft) return config.draft;
+  return config.target;
+}
+
+std::string LoadedAs::key(const std::string& name) const {
+  return (is_draft ? "draft." : "target.") + name;
+}
+
+LoadedAs loaded_as(const std::filesystem::path& folder,
+                   const ModelInfo& info,
+                   const LoadedConfig& loaded) {
+  const bool is_drafts_alone = !info.config.head_ids.empty();
+  const std::vector<ModelInstances> models = models_of(loaded);
+  for (const ModelInstances& model : models)
+    if (!is_drafts_alone && is_configured(folder, model.config.model.target))
+      return {model.config, false};
+  for (const ModelInstances& model : models)
+    if (is_configured(folder, model.config.model.draft)) return {model.config, true};
+  return {models.front().config, is_drafts_alone};
+}
+
+std::vector<LoadingNeed> loading_needs(const ModelInfo& info,
+                                       const Tokenizer& tokenizer,
+                                       const LoadedAs& as) {
+  const Config& config = as.config;
+  const WeightDType dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto);
+  const std::string& device = as.compute().device;
+  const std::string device_setting = setting_of(as.key("device"), device);
+  std::vector<LoadingNeed> needs;
+  if (std::string what = dtype_needs(info, dtype); !what.empty()) {
+    LoadingNeed need{std::move(what)};
+    if (info.not_held.contains(dtype))
+      need.setting = setting_of("model.dtype", config.model.dtype);
+    else if (device == "cpu")
+      need.setting = device_setting;
+    needs.push_back(std::move(need));
+  }
+  if (device != "cpu" && holds_four_bits(info, dtype))
+    needs.push_back({"a CPU, or model.dtype = \"bfloat16\": GPUs multiply no weights of four bits",
+                     device_setting});
+  if (!info.config.head_ids.empty())
+    needs.push_back({"the place of a draft: its head has " +
+                     std::to_string(info.config.head_ids.size()) + " of " +
+                     std::to_string(info.config.vocab_size) + " ids"});
+  if (!tokenizer.untested_pattern().empty())
+    needs.push_back({"model.patterns = \"any\": tokenizer.json has a pattern of no known tokenizer",
+                     regex_policy_from_name(config.model.patterns) == RegexPolicy::kAny
+                         ? ""
+                         : setting_of("model.patterns", config.model.patterns)});
+  if (!info.kv_scale_problems.empty())
+    needs.push_back({"a kv_cache.dtype other than float8_e4m3: " + info.kv_scale_problems.front(),
+                     kv_dtype_from_name(config.kv_cache.dtype) == DType::kF8E4M3
+                         ? setting_of("kv_cache.dtype", config.kv_cache.dtype)
+                         : ""});
+  return needs;
+}
+
+std::vector<std::string> refused_numbers(const std::filesystem::path& folder,
+                                         const ModelConfig& model,
+                                         const LoadedAs& as) {
+  std::vector<std::string> refused;
+  // A draft falls silent where its positions end.
+  if (!as.is_draft)
+    if (auto why = why_too_long(folder, model, as.config.model.max_model_len))
+      refused.push_back(std::move(*why));
+  if (const auto why = not_shardable(model, static_cast<int>(as.compute().tensor_parallel)))
+    refused.push_back(as.key(*why));
+  return refused;
+}
+
+}  // namespace foretoken::cli
