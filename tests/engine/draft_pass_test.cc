@@ -3,7 +3,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <chrono>
 #include <memory>
+#include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -22,10 +26,17 @@ using testing::IsEmpty;
 
 class DraftPassTest : public ::testing::Test {
  protected:
-  void start(const DraftPassLimits& limits, std::int32_t n_blocks = 200) {
+  void start(const DraftPassLimits& limits,
+             std::int32_t n_blocks = 200,
+             const BranchLimits& branches = {}) {
+    sequences_.clear();
+    pass_.reset();
+    branches_.reset();
+    step_.reset();
+    cost_ = StepCost();
     kv_ = std::make_unique<KvCache>(KvCacheConfig{.n_blocks = n_blocks, .block_tokens = 4});
     step_ = std::make_unique<Step>(model_, *backend_, *kv_, 0);
-    branches_ = std::make_unique<DraftBranches>(*kv_, *step_, cost_, BranchLimits{});
+    branches_ = std::make_unique<DraftBranches>(*kv_, *step_, cost_, branches);
     pass_ = std::make_unique<DraftPass>(DraftPassParts{sequences_, *kv_, *step_, cost_, *branches_},
                                         limits, 0);
   }
@@ -155,6 +166,100 @@ TEST_F(DraftPassTest, OneThatGoesOnUnaskedTakesNoBlocksFromOthers) {
   EXPECT_TRUE(ahead.is_stuck);
   EXPECT_TRUE(other.has_cache);
   EXPECT_THAT(pass_->lost_blocks(), IsEmpty());
+}
+
+// ---- properties
+
+// Sequences that a target asks of, some of which go on once they have answered, in passes with or
+// without branches.
+class DraftPassProperties : public DraftPassTest {
+ protected:
+  struct Setting {
+    std::uint32_t seed = 0;
+    std::int32_t n_blocks = 0;
+    std::uint32_t branch_rows = 0;
+  };
+  // The texts of all chains after each of the passes.
+  std::vector<std::vector<std::vector<TokenId>>> chains_of(const Setting& setting) {
+    constexpr std::uint32_t kMostRows = 24;
+    start({.max_batch_rows = kMostRows, .prefill_chunk = kMostRows}, setting.n_blocks,
+          {.n_rows = setting.branch_rows, .max_len = 100});
+    std::mt19937 random(setting.seed);
+    const auto up_to = [&](std::uint32_t most) {
+      return 1 + static_cast<std::uint32_t>(random() % most);
+    };
+    for (std::uint64_t seq = 1; seq <= 3; ++seq) {
+      const std::uint32_t n_prompt = up_to(30);
+      add({.seq = seq,
+           .prompt = prompt(n_prompt, static_cast<TokenId>(up_to(30))),
+           .budget = up_to(4),
+           .run_ahead = up_to(2) * 8 - 8});
+    }
+    std::vector<std::vector<std::vector<TokenId>>> all;
+    for (int i = 0; i < 24; ++i) {
+      EXPECT_LE(run().n_rows, kMostRows);
+      all.emplace_back();
+      for (const auto& [key, sequence] : sequences_) {
+        const auto text = sequence->chain.text();
+        all.back().emplace_back(text.begin(), text.end());
+        if (sequence->chain.n_guesses() >= sequence->budget) sequence->owes_answer = false;
+      }
+    }
+    n_branches_ += branches_->stats().n_begun;
+    return all;
+  }
+  std::uint64_t n_branches_ = 0;
+};
+
+TEST_F(DraftPassProperties, BranchesTakeNoRowFromAChain) {
+  for (std::uint32_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    ASSERT_TRUE(chains_of({seed, 200, 3}) == chains_of({seed, 200, 0}));
+  }
+  EXPECT_GT(n_branches_, 300u);
+}
+
+// Who loses blocks may differ, and so how far a chain is; not what it has.
+TEST_F(DraftPassProperties, WhereBlocksAreShortChainsHaveTheSameTokens) {
+  for (std::uint32_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const auto with = chains_of({seed, 14, 3}), without = chains_of({seed, 14, 0});
+    for (std::size_t i = 0; i < with.size(); ++i)
+      for (std::size_t chain = 0; chain < with[i].size(); ++chain) {
+        const std::size_t n_both = std::min(with[i][chain].size(), without[i][chain].size());
+        ASSERT_TRUE(std::ranges::equal(std::span(with[i][chain]).first(n_both),
+                                       std::span(without[i][chain]).first(n_both)));
+      }
+  }
+}
+
+// Each row takes the same time, from one that is nothing beside the bound to one of which few fit.
+// The bound is max_step, or twice a pass of one row, as far as that is known.
+TEST_F(DraftPassProperties, PassesWithPromptsKeepTheirBound) {
+  constexpr Duration kMaxStep = std::chrono::milliseconds(20);
+  constexpr std::uint32_t kLeast = 8;  // rows that move on in any case
+  for (const int row_us : {10, 100, 700, 4000}) {
+    SCOPED_TRACE(row_us);
+    const Duration row = std::chrono::microseconds(row_us);
+    start({.max_batch_rows = 512, .prefill_chunk = 512, .max_step = kMaxStep});
+    for (std::uint64_t seq = 1; seq <= 3; ++seq)
+      add({.seq = seq,
+           .prompt = prompt(181, static_cast<TokenId>(seq)),
+           .limits = {.max_ahead = 8, .max_len = 190}});
+    std::uint32_t n_read = 0;
+    for (bool is_first = true;; is_first = false) {
+      const std::chrono::duration<double> plain(cost_.seconds(1));
+      const Duration bound = std::max(kMaxStep, std::chrono::duration_cast<Duration>(2 * plain));
+      const DraftPassCounts counts = run();
+      if (counts.n_rows == 0) break;
+      n_read += counts.n_rows;
+      if (!is_first) {
+        EXPECT_LE(counts.n_rows * row, bound + kLeast * row);
+      }
+      pass_->record_time(counts.n_rows * row);
+    }
+    EXPECT_GE(n_read, 3 * (180u - 32)) << "the last few wait until guesses are asked for";
+  }
 }
 
 }  // namespace
