@@ -401,59 +401,23 @@ void RouterService::probe_silent() {
 void RouterService::gone(const Worker& worker, const std::string& why, TimePoint now) {
   log_warning("worker gone", {{"worker", worker.hello.name}, {"reason", why}});
   bus_->forget(worker.peer);
-  if (worker.hello.role == wire::Role::kDraft)
-    for (const Worker* target : pool_.alive(wire::Role::kTarget))
-      send_worker(
-          target->id, {},
-          wire::Unassign{.draft = worker.id, .incarnation = worker.incarnation, .reason = why});
   Actions actions;
+  if (worker.hello.role == wire::Role::kDraft) Pairing::unassign(pool_, worker, why, actions);
   metrics_questions_.worker_lost(worker.id, actions);
   table_.worker_lost(worker.id, now, actions);
   token_questions_.worker_lost(worker.id, now, actions);
   act(actions);
 }
 
-// ASSIGN may be repeated, so a lost one is healed by the next round.
 void RouterService::pair_all() {
-  const auto drafts = pool_.alive(wire::Role::kDraft);
-  const auto targets = pool_.alive(wire::Role::kTarget);
+  const TimePoint now = bus_->now();
   std::vector<const Worker*> needed;
-  for (const Worker* draft : drafts)
-    if (is_needed(*draft, bus_->now())) needed.push_back(draft);
-  for (std::size_t t = 0; t < targets.size(); ++t) {
-    const Worker* target = targets[t];
-    const auto own = drafts_of(*target, needed);
-    for (std::size_t d = 0; d < own.size(); ++d)
-      send_worker(target->id, {},
-                  wire::Assign{.draft = own[d]->id,
-                               .incarnation = own[d]->incarnation,
-                               .name = own[d]->hello.name,
-                               .endpoint = own[d]->hello.endpoint,
-                               .fingerprints = own[d]->hello.fingerprints,
-                               .max_sequences = own[d]->hello.max_sequences,
-                               // Each target begins with another draft.
-                               .order = static_cast<std::uint32_t>(
-                                   (d + own.size() - t % own.size()) % own.size()),
-                               .source = own[d]->hello.source});
-    for (const Worker* draft : drafts) {
-      if (std::find(own.begin(), own.end(), draft) != own.end()) continue;
-      if (why_not_paired(target->hello, draft->hello).empty())
-        send_worker(
-            target->id, {},
-            wire::Unassign{.draft = draft->id,
-                           .incarnation = draft->incarnation,
-                           .reason = draft->state == wire::WorkerState::kDraining ? "draining"
-                                     : draft->hello.source == wire::DraftSource::kMemory
-                                         ? "a memory of another model, or it takes none"
-                                         : "there is one of its own model"});
-      else if (const auto reason = why_not_together(target->hello, draft->hello, targets);
-               !reason.empty() && complained_.size() < 1024 && complained_.insert(reason).second)
-        log_warning(
-            "refused a pair",
-            {{"target", target->hello.name}, {"draft", draft->hello.name}, {"reason", reason}});
-    }
-  }
-  next_pairing_ = bus_->now() + kPairAgain;
+  for (const Worker* draft : pool_.alive(wire::Role::kDraft))
+    if (is_needed(*draft, now)) needed.push_back(draft);
+  Actions actions;
+  pairing_.pair_all(pool_, needed, actions);
+  act(actions);
+  next_pairing_ = now + kPairAgain;
 }
 
 // One that drains may end as soon as this is false.

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "common/runtime/service.h"
 #include "common/wire/codec.h"
 #include "services/router/metrics_questions.h"
+#include "services/router/pairing.h"
 #include "services/router/pool.h"
 #include "services/router/rare_warning.h"
 #include "services/router/request_table.h"
@@ -80,6 +80,7 @@ class RouterService final : public Service {
   TokenQuestions token_questions_;
   MetricsQuestions metrics_questions_;
   StatusReplies statuses_;
+  Pairing pairing_;
   Bus* bus_ = nullptr;
   SocketId client_socket_ = 0;
   std::string client_endpoint_;
@@ -90,7 +91,6 @@ class RouterService final : public Service {
   std::optional<TimePoint> finished_at_;  // of one that drains: when it said goodbye
   TimePoint drain_deadline_{};
   std::uint64_t n_ids_ = 0;
-  std::set<std::string> complained_;                   // pairs refused by name, logged once
   RareWarning slow_clients_{std::chrono::minutes(1)};  // requests ended for their clients
   std::uint64_t malformed_ = 0, stale_ = 0, dropped_ = 0, bad_requests_ = 0;
 };
