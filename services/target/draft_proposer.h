@@ -153,4 +153,10 @@ class DraftProposer final : public Proposer, public DraftWatch {
   Duration step_{};  // of the target, the last one
 };
 
+// The drafts of a target by what they guess with.
+struct DraftPools {
+  DraftProposer& models;
+  DraftProposer* memories = nullptr;
+};
+
 }  // namespace foretoken

@@ -89,6 +89,7 @@ TargetService::TargetService(const TargetServiceOptions& options,
       engine_(engine),
       drafts_(pools.models),
       memories_(pools.memories),
+      own_metrics_(engine, pools),
       step_us_(kRecentSteps, 0) {}
 
 void TargetService::open(Bus& bus, wire::Hello& hello) {
@@ -356,10 +357,10 @@ void TargetService::step(Duration waited) {
               .n_accepted = output.n_accepted,
               .n_tokens = output.n_committed});
   // A wait that brought no guesses counts, too: it cost the same.
-  if (output.n_verified > 0 || waited > Duration::zero()) tally_.wait.observe(waited);
+  if (output.n_verified > 0 || waited > Duration::zero()) own_metrics_.tally.wait.observe(waited);
   if (output.n_verified == 0) return;
-  tally_.verify.observe(verified - begin);
-  tally_.commit.observe(sent - verified);
+  own_metrics_.tally.verify.observe(verified - begin);
+  own_metrics_.tally.commit.observe(sent - verified);
 }
 
 void TargetService::done(const DoneEvent& event, TimePoint now) {
@@ -368,9 +369,9 @@ void TargetService::done(const DoneEvent& event, TimePoint now) {
   const TargetAnswer& answer = answers_.at(it->second);
   const Duration decoding = answer.last_token - answer.first_token.value_or(answer.last_token);
   if (event.reason != FinishReason::kCancelled && answer.first_token) {
-    tally_.prefill.observe(*answer.first_token - event.stats.admitted);
-    tally_.decode.observe(decoding);
-    if (answer.n_later > 0) tally_.per_token.observe(decoding / answer.n_later);
+    own_metrics_.tally.prefill.observe(*answer.first_token - event.stats.admitted);
+    own_metrics_.tally.decode.observe(decoding);
+    if (answer.n_later > 0) own_metrics_.tally.per_token.observe(decoding / answer.n_later);
   }
   end(event.seq, done_of(event, decoding), now);
 }
@@ -444,7 +445,7 @@ wire::Heartbeat TargetService::own_load() const {
       .accepted_total = now.spec.n_accepted,
       .dropped_total =
           drafts_.counters().stale + drafts_.counters().malformed + drafts_.counters().not_sent,
-      .links = links_text(links()),
+      .links = links_text(own_metrics_.links()),
       .set_aside = drafts_.set_aside()};
   if (n_steps_ > 0) {
     std::vector<std::uint32_t> recent(
@@ -461,76 +462,6 @@ std::string TargetService::status() const {
   const TargetSnapshot now = engine_.snapshot();
   return std::to_string(now.n_running) + " sequences, " + std::to_string(now.n_waiting) +
          " waiting, " + std::to_string(drafts_.n_drafts()) + " drafts";
-}
-
-// From the engine's totals, when metrics are read: nothing on the path of a token.
-void TargetService::list_metrics(Metrics& metrics) {
-  const TargetSnapshot now = engine_.snapshot();
-  metrics.gauge("num_requests_running", now.n_running);
-  metrics.gauge("num_requests_waiting", now.n_waiting);
-  metrics.gauge("kv_cache_usage_perc", now.kv.usage());
-  metrics.gauge("kv_cache_blocks", now.kv.n_free, {{"state", "free"}});
-  metrics.gauge("kv_cache_blocks", now.kv.n_used, {{"state", "used"}});
-  metrics.gauge("kv_cache_blocks", now.kv.n_cached, {{"state", "cached"}});
-  metrics.gauge("drafts_assigned",
-                drafts_.n_drafts() + (memories_ == nullptr ? 0 : memories_->n_drafts()));
-  list_links(metrics);
-  metrics.counter("generation_tokens_total", now.n_tokens);
-  metrics.counter("prompt_tokens_total", now.n_prompt_rows);
-  const wire::Hello& hello = router().hello();
-  metrics.gauge("cache_config_info", 1,
-                {{"block_size", std::to_string(hello.block_tokens)},
-                 {"num_gpu_blocks", std::to_string(hello.kv_blocks_total)}});
-  metrics.histogram("request_prefill_time_seconds", tally_.prefill);
-  metrics.histogram("request_decode_time_seconds", tally_.decode);
-  metrics.histogram("request_time_per_output_token_seconds", tally_.per_token);
-  metrics.histogram("spec_decode_round_seconds", drafts_.transport(), {{"phase", "transport"}});
-  metrics.histogram("spec_decode_round_seconds", tally_.wait, {{"phase", "wait"}});
-  metrics.histogram("spec_decode_round_seconds", tally_.verify, {{"phase", "verify"}});
-  metrics.histogram("spec_decode_round_seconds", tally_.commit, {{"phase", "commit"}});
-  metrics.counter("num_preemptions_total", now.n_preemptions);
-  metrics.counter("prefix_cache_queries_total", now.kv.n_queried_tokens);
-  metrics.counter("prefix_cache_hits_total", now.kv.n_hit_tokens);
-  metrics.counter("spec_decode_num_drafts_total", now.spec.n_rounds);
-  metrics.counter("spec_decode_num_draft_tokens_total", now.spec.n_drafted);
-  metrics.counter("spec_decode_num_accepted_tokens_total", now.spec.n_accepted);
-  metrics.counter("spec_decode_silent_passes_total", now.n_silent_steps);
-  for (std::size_t i = 0; i < kProposerKinds; ++i) {
-    const auto& [n_right, n_wrong] = now.proposals[i];
-    if (n_right + n_wrong == 0) continue;
-    const std::string source(kProposerNames[i]);
-    metrics.counter("proposals_total", n_right, {{"source", source}, {"outcome", "right"}});
-    metrics.counter("proposals_total", n_wrong, {{"source", source}, {"outcome", "wrong"}});
-  }
-  metrics.counter("proposals_agreed_total", now.n_agreed);
-  metrics.gauge("spec_decode_asking_gain", engine_.drafting_gate().gain());
-  for (std::size_t i = 0; i < now.spec.by_depth.size() && now.spec.by_depth[i].n_drafted > 0; ++i)
-    metrics.counter("spec_decode_num_accepted_tokens_per_pos_total",
-                    now.spec.by_depth[i].n_accepted, {{"position", std::to_string(i)}});
-  for (std::size_t i = 0; i < kFallbackReasons; ++i)
-    metrics.counter("spec_decode_fallback_total", now.spec.fallbacks[i],
-                    {{"reason", std::string(kFallbackNames[i])}});
-}
-
-std::vector<std::pair<std::string, std::string_view>> TargetService::links() const {
-  auto all = drafts_.links();
-  if (memories_ == nullptr) return all;
-  const auto more = memories_->links();
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
-void TargetService::list_links(Metrics& metrics) {
-  // A draft that is gone, or has another tier, is at zero.
-  const auto here = links();
-  const std::set<std::pair<std::string, std::string>> now(here.begin(), here.end());
-  links_seen_.insert(now.begin(), now.end());
-  for (const auto& link : links_seen_)
-    metrics.gauge("draft_link", now.contains(link) ? 1 : 0,
-                  {{"draft", link.first}, {"tier", link.second}});
-  metrics.counter("draft_link_fallbacks_total", drafts_.counters().fallbacks);
-  metrics.counter("drafts_set_aside_total", drafts_.counters().set_aside);
-  metrics.gauge("drafts_aside", drafts_.set_aside().size());
 }
 
 }  // namespace foretoken

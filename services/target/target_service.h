@@ -7,14 +7,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "common/base/histogram.h"
 #include "common/config/sections.h"
 #include "common/engine/target_engine.h"
 #include "common/runtime/pass_log.h"
@@ -22,6 +20,7 @@
 #include "common/wire/codec.h"
 #include "services/target/draft_proposer.h"
 #include "services/target/target_answer.h"
+#include "services/target/target_metrics.h"
 
 namespace foretoken {
 
@@ -35,12 +34,6 @@ struct TargetServiceOptions {
   bool adaptive = true;
   bool allow_prediction = true;
   Duration keep_finished = std::chrono::seconds(10);  // for a router that missed the end
-};
-
-// The drafts of a target by what they guess with.
-struct DraftPools {
-  DraftProposer& models;
-  DraftProposer* memories = nullptr;
 };
 
 class TargetService final : public WorkerService {
@@ -69,7 +62,7 @@ class TargetService final : public WorkerService {
   void leave() override;
   wire::Heartbeat own_load() const override;
   wire::Passes passes() const override { return log_.passes(bus().now(), wall_micros()); }
-  void list_metrics(Metrics& metrics) override;
+  void list_metrics(Metrics& metrics) override { own_metrics_.list(router().hello(), metrics); }
 
   void on_open(RequestId id, const wire::Open& open, TimePoint now);
   void on_close(RequestId id, const wire::Close& close);
@@ -86,15 +79,6 @@ class TargetService final : public WorkerService {
   void forget_all(const std::string& why);
   void on_assign(const wire::Assign& assign);
   void on_unassign(const wire::Unassign& unassign);
-  // Of all drafts, models and memories: name and tier.
-  std::vector<std::pair<std::string, std::string_view>> links() const;
-  void list_links(Metrics& metrics);
-
-  // Since start, for the metrics: of requests, and of rounds.
-  struct Tally {
-    Histogram prefill{latency_bounds()}, decode{latency_bounds()}, per_token{latency_bounds()};
-    Histogram wait{round_bounds()}, verify{round_bounds()}, commit{round_bounds()};
-  };
 
   TargetServiceOptions options_;
   TargetEngine& engine_;
@@ -104,15 +88,14 @@ class TargetService final : public WorkerService {
 
   DraftProposer& drafts_;
   DraftProposer* memories_;  // may be none
+  TargetMetrics own_metrics_;
   std::unordered_map<RequestId, TargetAnswer> answers_;
   std::unordered_map<SeqId, RequestId> requests_;
   std::uint64_t last_seq_ = 0;
   TimePoint next_sweep_{};
   std::vector<std::uint32_t> step_us_;  // of recent steps, a ring
   std::size_t n_steps_ = 0;
-  Tally tally_;
   PassLog log_;
-  std::set<std::pair<std::string, std::string>> links_seen_;  // by draft and tier
 };
 
 }  // namespace foretoken
