@@ -1,10 +1,8 @@
 #include "services/cli/supervisor.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -24,9 +22,8 @@
 #include "common/base/json.h"
 #include "common/base/result.h"
 #include "common/messages/types.h"
+#include "services/cli/service_process.h"
 #include "services/cli/supervisor_folder.h"
-
-extern char** environ;
 
 namespace foretoken::cli {
 namespace {
@@ -37,10 +34,6 @@ using std::chrono::milliseconds;
 constexpr int kServiceUsage = 64;
 constexpr int kServiceGone = 75;
 constexpr int kServiceConfiguration = 78;
-
-std::runtime_error system_error(const std::string& what) {
-  return std::runtime_error(what + ": " + std::strerror(errno));
-}
 
 std::filesystem::path log_path(const SupervisorOptions& options, const std::string& name) {
   return options.log_folder / (name + ".log");
@@ -141,7 +134,8 @@ Supervisor::Supervisor(SupervisorOptions options, std::vector<ServiceSpec> servi
   for (int signal : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&signals, signal);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal_fd_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (signal_fd_ < 0) throw system_error("cannot create a signalfd");
+  if (signal_fd_ < 0)
+    throw std::runtime_error(std::string("cannot create a signalfd: ") + std::strerror(errno));
   for (auto& service : services) {
     const RestartBackoff backoff(service.optional ? options_.optional_restarts : options_.restarts);
     children_.push_back({.spec = std::move(service), .backoff = backoff});
@@ -159,59 +153,12 @@ Supervisor::~Supervisor() {
 }
 
 void Supervisor::spawn(Child& child) {
-  // Everything that allocates happens before fork().
-  std::vector<char*> argv;
-  for (auto& argument : child.spec.argv) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry)
-    if (std::strncmp(*entry, "NOTIFY_SOCKET=", 14) != 0 &&
-        std::strncmp(*entry, "WATCHDOG_", 9) != 0)
-      environment.emplace_back(*entry);
-  environment.push_back("NOTIFY_SOCKET=" + notify_path_);
-  if (options_.watchdog > milliseconds(0)) {
-    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(options_.watchdog);
-    environment.push_back("WATCHDOG_USEC=" + std::to_string(us.count()));
-  }
-  environment.push_back("WATCHDOG_PID=" + std::string(20, '\0'));  // which only the child knows
-  std::vector<char*> envp;
-  for (auto& entry : environment) envp.push_back(entry.data());
-  envp.push_back(nullptr);
-  // A log begins with its run: what an earlier one said would be shown as the reason of a failure.
-  const int keep = child.backoff.n_restarts() == 0 ? O_TRUNC : O_APPEND;
-  const int log = ::open(log_path(options_, child.spec.name).c_str(),
-                         O_WRONLY | O_CREAT | O_CLOEXEC | keep, 0600);
-  if (log < 0) throw system_error("cannot open the log of " + child.spec.name);
-  const pid_t parent = ::getpid();
-
-  const pid_t pid = ::fork();
-  if (pid < 0) {
-    const auto error = system_error("cannot fork");
-    ::close(log);
-    throw error;
-  }
-  if (pid == 0) {
-    // Its own group, so that a Ctrl-C at the terminal reaches the supervisor alone; and no life
-    // without it.
-    ::setpgid(0, 0);
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (::getppid() != parent) ::_exit(1);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    const int null = ::open("/dev/null", O_RDONLY);
-    ::dup2(null, 0);
-    ::dup2(log, 1);
-    ::dup2(log, 2);
-    std::string& pid_entry = environment.back();
-    std::to_chars(pid_entry.data() + std::strlen(pid_entry.data()),
-                  pid_entry.data() + pid_entry.size(), ::getpid());
-    ::execve(argv[0], argv.data(), envp.data());
-    ::dprintf(2, "cannot start %s: %s\n", argv[0], std::strerror(errno));
-    ::_exit(127);
-  }
-  ::close(log);
-  child.pid = pid;
+  child.pid = start_process({.argv = child.spec.argv,
+                             .log = log_path(options_, child.spec.name),
+                             .how = child.backoff.n_restarts() == 0 ? ProcessSetup::Log::kBegin
+                                                                    : ProcessSetup::Log::kGoOn,
+                             .notify_path = notify_path_,
+                             .watchdog = options_.watchdog});
   child.ready_since.reset();
   child.stopping = false;
   child.ended_for.clear();
