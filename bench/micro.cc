@@ -332,6 +332,7 @@ MicroReport run_micro(const MicroOptions& options) {
     for (const std::int64_t group : kInt4Groups) add({DType::kI4, group});
     add({DType::kI4, 128, Int4Kind::kZeroPoints});
     add({DType::kI4, 32, Int4Kind::kE2m1});
+    for (const std::int64_t group : {32, 128}) add({DType::kI4, group, Int4Kind::kNonUniform});
     report.attention = measure_attention(*backend, options, probe, team);
     report.choose_greedy_us = choose_us(*backend, 0, options.n_rounds);
     report.choose_sampled_us = choose_us(*backend, 0.8f, options.n_rounds);

@@ -9,8 +9,9 @@
 // What follows needs of a DotI4, which multiplies kOutputs outputs by kSteps steps of k:
 // weights(p, values): of those steps, the first at p; mac(sum, weights, a): a is at the row's
 // 8 * kSteps codes; begin(start); zeros(p) and begin(zeros, sum), the sum of a row's codes,
-// negated; add_to(c, sum, scales, t, first). `values` is PlainCodes, or of a DotI4Table, whose
-// codes are looked up, values(table), and its begin_table(start) takes away what they have added.
+// negated; add_to(c, sum, scales, t, first). `values` is PlainCodes, or of a DotI4Table or a
+// DotI4SmallTable, whose codes are looked up, values(table), and its begin_table(start) takes away
+// what they have added. A DotI4SmallTable is for kNonUniformTable alone.
 
 // Unit and group of weights that share a scale, in values of k.
 template <int kGroup>
@@ -218,9 +219,13 @@ Product make_int4_product() {
   product.chunk_steps = Simd::kChunkSteps;  // one tile takes a panel whole: it reads line by line
   product.scale = scale_outputs;
   static_assert(Simd::kChunkSteps * kInt4StepValues % kGroup == 0, "chunks are whole groups");
+  // Tiles look at a kind for its zero points alone: those of two tables may be the same functions.
   if constexpr (kKind == Int4Kind::kE2m1) {
     product.int4_table = kE2m1Table.data();
-    add_int4_tiles<DotI4Table, kGroup, kKind, kTileRows>(product);
+    add_int4_tiles<DotI4Table, kGroup, Int4Kind::kOffset, kTileRows>(product);
+  } else if constexpr (kKind == Int4Kind::kNonUniform) {
+    product.int4_table = kNonUniformTable.data();
+    add_int4_tiles<DotI4SmallTable, kGroup, Int4Kind::kOffset, kTileRows>(product);
   } else {
     add_int4_tiles<DotI4, kGroup, kKind, kTileRows>(product);
   }

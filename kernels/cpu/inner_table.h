@@ -13,6 +13,7 @@ Isa make_table(CpuIsa isa, const char* name, const char* numerics) {
   make_int4_products<Int4Kind::kOffset>(table.i4[0]);
   make_int4_products<Int4Kind::kZeroPoints>(table.i4[1]);
   make_int4_products<Int4Kind::kE2m1>(table.i4[2]);
+  make_int4_products<Int4Kind::kNonUniform>(table.i4[3]);
   table.rms_norm = rms_norm;
   table.to_bf16 = to_bf16;
   table.to_i8 = to_i8;

@@ -52,6 +52,13 @@ struct RowGroup {
 // the processor's product takes weights without a sign, which is what start takes away.
 inline constexpr std::int32_t kStartOverInt4 = 16, kStartOverSum = 128;
 
+// Where byte products take weights without a sign, kNonUniformTable is kept as the distances of its
+// values from the least one. They are small: four pairs of products with a row's codes, which are
+// -127 to 127, fit a signed sum of 16 bits.
+inline constexpr std::int32_t kLeastNonUniform = kNonUniformTable.front();
+static_assert(kLeastNonUniform < 0 &&
+              4 * 2 * 127 * (kNonUniformTable.back() - kLeastNonUniform) <= 32767);
+
 // One tile: rows x one panel over n_steps steps, whole groups of them where there are some. Sums
 // come from and go to c, [rows][kPanel].
 struct TileArgs {

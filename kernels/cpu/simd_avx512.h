@@ -383,3 +383,21 @@ struct DotI4Table : DotI4 {
   FT_INLINE Acc begin_table(std::int32_t) { return _mm512_setzero_si512(); }
 #endif
 };
+
+#if defined(__AVX512VNNI__)
+using DotI4SmallTable = DotI4Table;  // sums of 32 bits take any table
+#else
+// Of kNonUniformTable the distances from its least value are looked up, as with AVX2. Eight of
+// their products fit 16 bits, too, so that the sums are those of DotI4.
+struct DotI4SmallTable : DotI4 {
+  static constexpr bool kHasTable = true;
+  using Values = __m512i;
+  FT_INLINE Values values(const std::int8_t* table) {
+    return _mm512_sub_epi8(DotI4Table::four_times(table), _mm512_set1_epi8(kLeastNonUniform));
+  }
+  FT_INLINE W weights(const std::byte* p, Values values) { return DotI4Table::weights(p, values); }
+  FT_INLINE Acc begin_table(std::int32_t start) {
+    return begin(start / kStartOverSum * -kLeastNonUniform);
+  }
+};
+#endif

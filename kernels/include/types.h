@@ -58,13 +58,20 @@ constexpr bool is_quantised(DType dtype) {
 
 // What the codes of kI4 stand for, before scales: kOffset: the code less 8. kZeroPoints: the code
 // less a zero point that each group has beside its scale. kE2m1: twice the value of a float of four
-// bits (kE2m1Table); twice, so that products take integers.
-enum class Int4Kind : std::uint8_t { kOffset, kZeroPoints, kE2m1 };
-inline constexpr int kInt4Kinds = 3;
+// bits (kE2m1Table); twice, so that products take integers. kNonUniform: a value of
+// kNonUniformTable; no folder has it, it is what float weights are quantised to while loading.
+enum class Int4Kind : std::uint8_t { kOffset, kZeroPoints, kE2m1, kNonUniform };
+inline constexpr int kInt4Kinds = 4;
 
 // By code: a sign, two bits of exponent, one of mantissa, as the OCP Microscaling formats have it.
 using Int4Table = std::array<std::int8_t, 16>;
 inline constexpr Int4Table kE2m1Table{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+// Close together where a group has many weights, near zero. Ascending; code 8 is zero. Of integers
+// that are at most 32 apart those with the least error: eight products fit a sum of 16 bits
+// (docs/adr/0037-non-uniform-values-of-four-bits.md).
+inline constexpr Int4Table kNonUniformTable{-17, -13, -10, -8, -6, -4, -2, -1,
+                                            0,   1,   3,   5,  7,  9,  12, 15};
 
 // A row of kI4: codes 0 to 15, behind them a float16 for each group of 32, 64 or 128 weights, and
 // with kZeroPoints behind those a byte for each group, its zero point, 0 to 15. A weight is what
@@ -95,7 +102,7 @@ constexpr std::int64_t row_bytes(DType dtype,
 }
 
 // As the numerics fingerprint has a type of weights: "int8", "int4/32", with zero points
-// "int4z/32", floats of four bits "e2m1/32".
+// "int4z/32", floats of four bits "e2m1/32", values that are not evenly spaced "int4n/32".
 std::string weight_type_name(DType dtype, std::int64_t group, Int4Kind kind);
 
 // The longest row of a kI8 matrix that backends take.

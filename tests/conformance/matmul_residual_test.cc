@@ -45,6 +45,32 @@ TEST_P(MatmulResidual, MatchesReferenceOnEveryCase) {
     }
 }
 
+// Of one code a row, beside inputs that are all as large as they can be: what sums of 16 bits must
+// hold.
+TEST_P(MatmulResidual, SumsOfTheLargestProductsDoNotWrap) {
+  const std::int32_t n_out = 16, n_in = 256;
+  for (const WeightType& type : weight_types()) {
+    if (type.dtype != DType::kI4) continue;
+    Weights weights(rng, type, n_out, n_in);
+    for (std::int64_t row = 0; row < n_out; ++row)
+      std::memset(weights.raw.data() + 1 + row * row_bytes(DType::kI4, n_in, type.group, type.kind),
+                  static_cast<int>(row | row << 4),
+                  static_cast<std::size_t>(int4_code_bytes(n_in, type.group)));
+    const LinearSource source = weights.source();
+    const Linear packed = backend().pack({&source, 1});
+    for (const float input : {1.0f, -1.0f})
+      for (const std::int32_t n_rows : {1, 6}) {
+        SCOPED_TRACE(testing::Message() << name_of(type) << " " << input << " " << n_rows);
+        const std::vector<float> x(static_cast<std::size_t>(n_rows * n_in), input),
+            before(static_cast<std::size_t>(n_rows * n_out));
+        const auto want =
+            ref::matmul_residual({.x = x.data(), .n_rows = n_rows}, ref::Matrix({&source, 1}),
+                                 before.data(), rounding(type));
+        ASSERT_TRUE(close(run(backend(), packed, x, before, false), want));
+      }
+  }
+}
+
 TEST_P(MatmulResidual, TheEmptyBatchWritesNothing) {
   const Weights weights(rng, DType::kF32, 70, 33);
   const LinearSource source = weights.source();

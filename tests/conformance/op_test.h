@@ -73,12 +73,14 @@ inline std::string name_of(const WeightType& type) {
   return dtype_name(type.dtype) + (type.group == 0 ? "" : "/" + std::to_string(type.group)) +
          (type.kind == Int4Kind::kOffset       ? ""
           : type.kind == Int4Kind::kZeroPoints ? " with zero points"
-                                               : " of E2M1");
+          : type.kind == Int4Kind::kE2m1       ? " of E2M1"
+                                               : " of values not evenly spaced");
 }
 
 inline std::vector<WeightType> types_on_cpu() {
   std::vector<WeightType> types(cases::weight_dtypes().begin(), cases::weight_dtypes().end());
-  for (const Int4Kind kind : {Int4Kind::kOffset, Int4Kind::kZeroPoints, Int4Kind::kE2m1})
+  for (const Int4Kind kind :
+       {Int4Kind::kOffset, Int4Kind::kZeroPoints, Int4Kind::kE2m1, Int4Kind::kNonUniform})
     for (const std::int64_t group : kInt4Groups) types.emplace_back(DType::kI4, group, kind);
   return types;
 }
