@@ -34,8 +34,15 @@ def quantised(program, folder, text, name, *flags):
         line(f"Foretoken {name}", logits["mean_kl_nats"], logits["same_top"], logits["positions"], size_of(*out.glob("*.safetensors")))
 
 
+def quantised_while_loading(program, folder, text, name, dtype):
+    """What no folder stores."""
+    logits = json.loads(run(program, "model", "compare", folder, "--dtype", dtype, "--text", text, "--json"))["logits"]
+    line(f"Foretoken {name}", logits["mean_kl_nats"], logits["same_top"], logits["positions"], None)
+
+
 def line(name, kl, n_same, n_positions, mib):
-    print(f"| {name} | {kl:.4f} | {n_same / n_positions:.1%} | {mib:.0f} MiB |", flush=True)
+    stored = "not stored" if mib is None else f"{mib:.0f} MiB"
+    print(f"| {name} | {kl:.4f} | {n_same / n_positions:.1%} | {stored} |", flush=True)
 
 
 def main():
@@ -53,6 +60,7 @@ def main():
     print("| weights | KL | same likeliest token | stored |\n|---|---|---|---|")
     for name, flags in (("int8", ("int8",)), ("int4, down projections in int8", ("int4",)), ("int4, all", ("int4", "--down-proj"))):
         quantised(options.programs / "foretoken", folder / "target", text.name, name, "--to", *flags)
+    quantised_while_loading(options.programs / "foretoken", folder / "target", text.name, "int4 while loading, down projections in int8", "int4")
     peer = every_peer(options.work, options.programs, 2)["llama.cpp"]
     for weights in ("int8", "int4"):
         peer.start(Model("smollm2", folder / "target", folder, None, 2048), weights)

@@ -14,7 +14,7 @@ namespace foretoken {
 namespace {
 
 // Part of the key of kept weights: raised whenever rows of another type are made otherwise.
-constexpr std::uint64_t kConversions = 1;
+constexpr std::uint64_t kConversions = 2;
 
 }  // namespace
 

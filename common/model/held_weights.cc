@@ -114,6 +114,10 @@ std::int64_t held_group(const ModelConfig& config) {
   return stored != 0 ? held_int4_group(stored) : int4_group(config);
 }
 
+Int4Kind held_int4_kind(const ModelConfig& config) {
+  return config.quantized.int4_group != 0 ? config.quantized.int4_kind : Int4Kind::kNonUniform;
+}
+
 DType held_dtype(std::string_view name, DType stored, WeightDType asked, DType float_dtype) {
   switch (asked) {
     case WeightDType::kAuto:
@@ -142,7 +146,7 @@ std::string held_types(const ModelConfig& config,
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].shape.size() != 2) continue;
     const DType held = held_dtype(tensors[i].name, stored[i], asked, float_dtype);
-    ++n_matrices[weight_type_name(held, held_group(config), config.quantized.int4_kind)];
+    ++n_matrices[weight_type_name(held, held_group(config), held_int4_kind(config))];
   }
   std::string text;
   for (const auto& [name, n] : n_matrices)

@@ -46,8 +46,12 @@ DType held_dtype(std::string_view name, DType stored, WeightDType asked, DType f
 // int4_group(config).
 std::int64_t held_group(const ModelConfig& config);
 
+// What the codes of matrices that are held in int4 stand for: as the folder has them, or
+// kNonUniform, where all are quantised while loading.
+Int4Kind held_int4_kind(const ModelConfig& config);
+
 // How many matrices are held in which type, as the numerics fingerprint has it: "bfloat16 1,
-// int4/32 60". stored: of each expected tensor, in their order.
+// int4n/32 60". stored: of each expected tensor, in their order.
 std::string held_types(const ModelConfig& config,
                        std::span<const DType> stored,
                        WeightDType asked,

@@ -25,12 +25,12 @@ std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
 float to_nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
 // What the search needs of a kind of codes: the value nearest to x, among those that codes stand
-// for; the code that stands for a value; and what the value of largest magnitude is divided by to
+// for; its code; and what the value of largest magnitude is divided by to
 // have a scale.
 struct Offset8 {
   static float nearest(float x) { return std::clamp(to_nearest(x), -8.0f, 7.0f); }
-  static std::uint8_t code_of(float value) {
-    return static_cast<std::uint8_t>(static_cast<int>(value) + 8);
+  static std::uint8_t nearest_code(float x) {
+    return static_cast<std::uint8_t>(static_cast<int>(nearest(x)) + 8);
   }
   static constexpr float kExtreme = -8.0f;
 };
@@ -43,14 +43,49 @@ struct E2m1 {
     const float inverse_step = magnitude < 4 ? 1.0f : magnitude < 8 ? 0.5f : 0.25f;
     return std::copysign(to_nearest(magnitude * inverse_step) * step, x);
   }
-  static std::uint8_t code_of(float value) {
-    const float magnitude = std::fabs(value);
+  static std::uint8_t nearest_code(float x) {
+    const float value = nearest(x), magnitude = std::fabs(value);
     const float index = magnitude <= 4   ? magnitude
                         : magnitude <= 8 ? magnitude * 0.5f + 2
                                          : magnitude * 0.25f + 4;
     return static_cast<std::uint8_t>(static_cast<int>(index) + (std::signbit(value) ? 8 : 0));
   }
   static constexpr float kExtreme = 12.0f;
+};
+
+// kNonUniformTable. Borders between values are multiples of a half: what is nearest to a number is
+// decided by the half that it lies in. Halfway, the larger value.
+struct NonUniform {
+  static constexpr int kLeast = kNonUniformTable.front(), kMost = kNonUniformTable.back();
+  static constexpr std::size_t kHalves = 2 * (kMost - kLeast) + 1;
+  // The codes of what is nearest to kLeast + half / 2, and to all up to the next half.
+  static constexpr std::array<std::uint8_t, kHalves> kCodes = [] {
+    std::array<std::uint8_t, kHalves> codes{};
+    std::uint8_t code = 0;
+    for (std::size_t half = 0; half < kHalves; ++half) {
+      const int twice = 2 * kLeast + static_cast<int>(half);
+      while (code < 15 && kNonUniformTable[code] + kNonUniformTable[code + 1u] <= twice) ++code;
+      codes[half] = code;
+    }
+    return codes;
+  }();
+  static constexpr std::array<float, kHalves> kValues = [] {
+    std::array<float, kHalves> values{};
+    for (std::size_t half = 0; half < kHalves; ++half)
+      values[half] = kNonUniformTable[kCodes[half]];
+    return values;
+  }();
+
+  static std::size_t half_of(float x) {
+    const float twice = 2 * std::clamp(x, float{kLeast}, float{kMost});
+    const int truncated = static_cast<int>(twice);
+    const int floor = truncated - static_cast<int>(static_cast<float>(truncated) > twice);
+    return static_cast<std::size_t>(floor - 2 * kLeast);
+  }
+  static float nearest(float x) { return kValues[half_of(x)]; }
+  static std::uint8_t nearest_code(float x) { return kCodes[half_of(x)]; }
+  static constexpr float kExtreme = kLeast;
+  static_assert(-kLeast >= kMost);
 };
 
 template <class Kind>
@@ -121,6 +156,53 @@ float best_scale(std::span<const float> values,
   return best;
 }
 
+// Of values, and of q, what is nearest to each times `inverse`.
+struct Moments {
+  float values_by_q = 0, q_by_q = 0;
+};
+
+Moments moments_of(std::span<const float> values, float inverse) {
+  std::array<Moments, 4> sums{};  // side by side: an addition waits for the one before it
+  const auto add = [&](float x, Moments& sum) {
+    const float q = NonUniform::nearest(x * inverse);
+    sum.values_by_q += x * q;
+    sum.q_by_q += q * q;
+  };
+  std::size_t i = 0;
+  for (; i + sums.size() <= values.size(); i += sums.size()) {
+    add(values[i], sums[0]);
+    add(values[i + 1], sums[1]);
+    add(values[i + 2], sums[2]);
+    add(values[i + 3], sums[3]);
+  }
+  for (; i < values.size(); ++i) add(values[i], sums[0]);
+  return {(sums[0].values_by_q + sums[1].values_by_q) + (sums[2].values_by_q + sums[3].values_by_q),
+          (sums[0].q_by_q + sums[1].q_by_q) + (sums[2].q_by_q + sums[3].q_by_q)};
+}
+
+// Nearest values of this table are a search of their own and slow: so three scales, and for the
+// codes of each the scale with the least squared error, sum(values * q) / sum(q * q). That takes
+// sum(values * q)^2 / sum(q * q) away from the sum of the squares.
+template <>
+float best_scale<NonUniform>(std::span<const float> values,
+                             std::span<const float> importance,
+                             float unit,
+                             DType type) {
+  FORETOKEN_CHECK(importance.empty(), "of kinds that folders have");
+  const float extreme = extreme_of(values);
+  float best = 0, most = -1;
+  for (const float factor : {1.05f, 0.92f, 0.8f}) {
+    const float inverse = NonUniform::kExtreme / (extreme * factor);
+    if (!std::isfinite(inverse)) continue;
+    const Moments sums = moments_of(values, inverse);
+    const float taken_away = sums.values_by_q * sums.values_by_q / sums.q_by_q;
+    if (!(taken_away > most)) continue;
+    most = taken_away;
+    best = sums.values_by_q / sums.q_by_q;
+  }
+  return held_scale(best, unit, type);
+}
+
 // The largest magnitude becomes 2^13 to 2^14: a group's scale is then at most 2^11, and down to
 // 2^-25 of that it has all bits of a float16.
 float unit_for(float largest) {
@@ -149,7 +231,7 @@ void quantise_as(std::span<const float> row,
     const float scale = best_scale<Kind>(scaled, importance, unit, search.scale_type);
     const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
     std::ranges::transform(scaled, codes.begin() + static_cast<std::ptrdiff_t>(begin),
-                           [&](float x) { return Kind::code_of(Kind::nearest(x * inverse)); });
+                           [&](float x) { return Kind::nearest_code(x * inverse); });
     scales[g] = scale * unit;
   }
 }
@@ -183,6 +265,8 @@ bool quantise_groups(std::span<const float> row,
   if (!std::ranges::all_of(row, [](float x) { return std::isfinite(x); })) return false;
   if (search.kind == Int4Kind::kE2m1)
     quantise_as<E2m1>(row, search, codes, scales);
+  else if (search.kind == Int4Kind::kNonUniform)
+    quantise_as<NonUniform>(row, search, codes, scales);
   else
     quantise_as<Offset8>(row, search, codes, scales);
   return true;
@@ -249,6 +333,7 @@ void dequantise_int4(std::span<const std::uint8_t> codes,
         groups.of_column.empty() ? column / size(groups.size) : size(groups.of_column[column]);
     int value = codes[i] - (groups.zeros.empty() ? 8 : groups.zeros[group]);
     if (groups.kind == Int4Kind::kE2m1) value = kE2m1Table[codes[i]];
+    if (groups.kind == Int4Kind::kNonUniform) value = kNonUniformTable[codes[i]];
     weights[i] = static_cast<float>(value) * groups.scales[group];
   }
 }

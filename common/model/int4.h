@@ -43,8 +43,10 @@ struct Int4Search {
   Int4Kind kind = Int4Kind::kOffset;
 };
 
-// Of each group the scale, of eight about (value of largest magnitude) / -8, or over 12 of kE2m1,
-// that has the least squared error; of equal ones the first. False if a value is not finite.
+// Of each group the scale, of eight about (value of largest magnitude) / -8, over 12 of kE2m1 or
+// over the least value of kNonUniformTable, that has the least squared error; of equal ones the
+// first. Codes are those of the nearest values; of kNonUniform, halfway, the larger one. False if a
+// value is not finite.
 // codes: [row.size()]. scales: one for each group.
 [[nodiscard]] bool quantise_groups(std::span<const float> row,
                                    const Int4Search& search,

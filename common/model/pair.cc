@@ -27,7 +27,7 @@ std::uint64_t n_elements(const ExpectedTensor& tensor) {
 std::uint64_t loaded_bytes(const ExpectedTensor& tensor, DType dtype, const ModelConfig& config) {
   if (tensor.shape.size() == 1) return sizeof(float) * n_elements(tensor);
   const std::int64_t packed =
-      row_bytes(dtype, tensor.shape[1], held_group(config), config.quantized.int4_kind);
+      row_bytes(dtype, tensor.shape[1], held_group(config), held_int4_kind(config));
   const std::uint64_t row =
       static_cast<std::uint64_t>(packed) + (is_quantised(dtype) ? sizeof(float) : 0);
   return row * static_cast<std::uint64_t>(tensor.shape[0]);

@@ -152,7 +152,7 @@ void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& 
                          dtype_name(to) + ", which " + backend_.description() +
                          " does not multiply; model.dtype = \"bfloat16\" widens it");
   }
-  const Int4Kind kind = to == DType::kI4 ? config_.quantized.int4_kind : Int4Kind::kOffset;
+  const Int4Kind kind = to == DType::kI4 ? held_int4_kind(config_) : Int4Kind::kOffset;
   const Range rows = rows_of(split, all_out, config_, who_);
   const Range columns = columns_of(split, all_in, config_, who_);
   held.source = {.dtype = to, .n_out = rows.n(), .n_in = columns.n(), .group = group, .kind = kind};

@@ -255,6 +255,139 @@ TEST(Int4, FloatsOfFourBitsAreTheNearestOnes) {
   }
 }
 
+struct Quantised {
+  std::vector<std::uint8_t> codes;
+  std::vector<float> scales;
+};
+
+Quantised quantised(const std::vector<float>& values, std::int64_t group, Int4Kind kind) {
+  Quantised q{std::vector<std::uint8_t>(values.size()),
+              std::vector<float>(static_cast<std::size_t>(
+                  int4_groups_of(static_cast<std::int64_t>(values.size()), group)))};
+  EXPECT_TRUE(quantise_groups(values, {.group = group, .kind = kind}, q.codes, q.scales));
+  return q;
+}
+
+double squared_error(const std::vector<float>& values,
+                     std::int64_t group,
+                     Int4Kind kind,
+                     const Quantised& q) {
+  std::vector<float> weights(values.size());
+  dequantise_int4(q.codes, 0, {.size = group, .scales = q.scales, .kind = kind}, weights);
+  double error = 0;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    error += squared(static_cast<double>(values[i]) - static_cast<double>(weights[i]));
+  return error;
+}
+
+TEST(Int4, TheTableOfUnevenValuesAscendsAndHasZeroAtTheCodeThatFillsUp) {
+  for (std::size_t code = 0; code < 16; ++code)
+    EXPECT_EQ(kNonUniformTable[code], test::kNonUniform[code]);
+  EXPECT_TRUE(std::ranges::is_sorted(kNonUniformTable, std::ranges::less_equal{}));
+  EXPECT_EQ(kNonUniformTable[8], 0);
+}
+
+TEST(Int4, UnevenValuesAreTheNearestOnes) {
+  std::mt19937 random(11);
+  for (const std::int64_t group : kInt4Groups) {
+    std::normal_distribution<float> normal(0, 0.3f);
+    std::vector<float> values(1280);
+    for (float& x : values) x = normal(random);
+    const Quantised q = quantised(values, group, Int4Kind::kNonUniform);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double x = static_cast<double>(values[i]) /
+                       static_cast<double>(q.scales[i / static_cast<std::size_t>(group)]);
+      double least = 100;
+      for (const int value : test::kNonUniform) least = std::min(least, std::fabs(value - x));
+      ASSERT_NEAR(std::fabs(test::kNonUniform[q.codes[i]] - x), least, 1e-5) << group << " " << i;
+    }
+  }
+}
+
+// A group whose scale is exactly 1: it holds what the table holds, and what lies between is too
+// little to move the scale by half of its last bit.
+TEST(Int4, HalfwayBetweenUnevenValuesIsTheLargerOne) {
+  std::vector<float> values(test::kNonUniform.begin(), test::kNonUniform.end());
+  values.insert(values.end(), {-1.5f, -0.5f, 0.5f, 2.0f, std::nextafter(0.5f, 0.0f)});
+  values.resize(128, -17);
+  const Quantised q = quantised(values, 128, Int4Kind::kNonUniform);
+  ASSERT_EQ(q.scales[0], 1);
+  for (std::uint8_t code = 0; code < 16; ++code) EXPECT_EQ(q.codes[code], code);
+  EXPECT_THAT(std::vector<int>(q.codes.begin() + 16, q.codes.begin() + 21),
+              testing::ElementsAre(7, 8, 9, 10, 8));
+}
+
+// By how much: docs/adr/0037-non-uniform-values-of-four-bits.md.
+TEST(Int4, UnevenValuesLeaveLessErrorThanEvenOnes) {
+  std::mt19937 random(12);
+  for (const std::int64_t group : kInt4Groups) {
+    std::normal_distribution<float> normal(0, 0.02f);
+    std::vector<float> values(12800);
+    for (float& x : values) x = normal(random);
+    const auto error = [&](Int4Kind kind) {
+      return squared_error(values, group, kind, quantised(values, group, kind));
+    };
+    EXPECT_LT(error(Int4Kind::kNonUniform), 0.95 * error(Int4Kind::kOffset)) << group;
+  }
+}
+
+// Beside the best of all scales from half of to all of what has the largest value at the table's
+// end.
+TEST(Int4, ThreeScalesAreEnoughForUnevenValues) {
+  std::mt19937 random(13);
+  std::normal_distribution<float> normal(0, 1);
+  double got = 0, least_of_all = 0;
+  for (int n = 0; n < 100; ++n) {
+    std::vector<float> values(32);
+    for (float& x : values) x = normal(random);
+    const Quantised q = quantised(values, 32, Int4Kind::kNonUniform);
+    const double error = squared_error(values, 32, Int4Kind::kNonUniform, q);
+    double extreme = 0, least = 1e300;
+    for (const float x : values)
+      if (std::fabs(x) > std::fabs(extreme)) extreme = static_cast<double>(x);
+    for (int percent = 50; percent <= 120; ++percent) {
+      double sum = 0;
+      for (const float x : values) {
+        const double scale = extreme / -17 * percent / 100;
+        double nearest = 1e300;
+        for (const int value : test::kNonUniform)
+          nearest = std::min(nearest, std::fabs(value * scale - static_cast<double>(x)));
+        sum += squared(nearest);
+      }
+      least = std::min(least, sum);
+    }
+    EXPECT_LE(error, 1.5 * least);
+    got += error;
+    least_of_all += least;
+  }
+  EXPECT_LE(got, 1.05 * least_of_all);
+}
+
+TEST(Int4, UnevenValuesOfANegatedRowHaveTheSameCodes) {
+  std::mt19937 random(14);
+  std::normal_distribution<float> normal(0, 5);
+  std::vector<float> values(300), negated(300);
+  for (float& x : values) x = normal(random);
+  std::ranges::transform(values, negated.begin(), std::negate<>{});
+  const Quantised q = quantised(values, 64, Int4Kind::kNonUniform),
+                  n = quantised(negated, 64, Int4Kind::kNonUniform);
+  for (std::size_t g = 0; g < q.scales.size(); ++g) EXPECT_EQ(q.scales[g], -n.scales[g]);
+  EXPECT_EQ(q.codes, n.codes);
+}
+
+TEST(Int4, UnevenValuesOfZerosAndOfTheSmallestNumbersStayFinite) {
+  for (const float value : {0.0f, -0.0f, 1e-45f, 1.2e-38f, 3.4e38f, -3.4e38f}) {
+    SCOPED_TRACE(value);
+    const std::vector<float> values(40, value);
+    std::vector<std::byte> row(static_cast<std::size_t>(row_bytes(DType::kI4, 40, 32)));
+    const auto scale = quantise_row_to_int4(values, 32, Int4Kind::kNonUniform, row.data());
+    ASSERT_TRUE(scale.has_value());
+    for (const double x : decoded(row, 40, 32, *scale, Int4Kind::kNonUniform).values)
+      EXPECT_NEAR(x, static_cast<double>(value),
+                  std::fabs(static_cast<double>(value)) / 64 + 1e-38);
+  }
+}
+
 TEST(Int4, WordsHaveEightCodesTheFirstInTheLowestBits) {
   const std::vector<std::uint8_t> codes{1, 2, 3, 4, 5, 6, 7, 8, 15, 0, 9};
   std::vector<std::byte> words(8);

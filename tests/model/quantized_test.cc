@@ -186,8 +186,8 @@ std::vector<float> held_with_int4(const std::string& name, const std::vector<flo
   std::vector<float> held(row.size());
   if (is_held_in_int4(name)) {
     std::vector<std::byte> packed(static_cast<std::size_t>(row_bytes(DType::kI4, n, 32)));
-    const float scale = quantise_row_to_int4(row, 32, Int4Kind::kOffset, packed.data()).value();
-    const auto values = test::decoded(packed, n, 32, scale).values;
+    const float scale = quantise_row_to_int4(row, 32, Int4Kind::kNonUniform, packed.data()).value();
+    const auto values = test::decoded(packed, n, 32, scale, Int4Kind::kNonUniform).values;
     std::ranges::transform(values, held.begin(), [](double x) { return static_cast<float>(x); });
   } else {
     std::vector<std::byte> codes(row.size());
@@ -233,7 +233,7 @@ TEST_F(Quantize, FourBitsComputeWhatTheirCodesStandFor) {
       const LogitDifference d = compare_logits(*expected, *loaded, *backend, tokens);
       EXPECT_LE(d.largest, bound(loaded->config(), Error{.rms_logit = d.rms_reference}, 3.5 / 254));
       EXPECT_GT(d.largest, 0) << "inputs are rounded";
-      EXPECT_THAT(loaded->config().weight_types, HasSubstr("int4/32 "));
+      EXPECT_THAT(loaded->config().weight_types, HasSubstr("int4n/32 "));
       EXPECT_THAT(loaded->config().weight_types, HasSubstr("int8 "));
     }
   }
