@@ -53,9 +53,21 @@ inline constexpr int kStreamSteps = 32;
 template <Prefetch kWanted>
 inline constexpr Prefetch asked = Simd::kAsksAhead ? kWanted : Prefetch::kNone;
 
-// A tile that cannot keep all the panel's sums in registers takes its steps several times.
+// Product::block_outputs.
+template <class Dot>
+consteval int block_outputs() {
+  if constexpr (requires { Dot::kBlockOutputs; })
+    return Dot::kBlockOutputs;
+  else
+    return kPanel;
+}
+
+// A tile takes a turn over the steps of some columns after the other, and over the steps of a block
+// as often as it cannot keep all the block's sums in registers.
 template <class Dot, int kColumns>
 inline constexpr int kTurns = kPanel / (kColumns * Dot::kOutputs);
+template <class Dot, int kColumns>
+inline constexpr int kTurnsOfBlock = block_outputs<Dot>() / (kColumns * Dot::kOutputs);
 
 // Where a turn of a tile is: it reads steps at w and a, and asks for what is ahead.
 struct Turn {
@@ -68,6 +80,20 @@ using Sums = typename Dot::Acc[kRows][kColumns];
 
 template <class Dot>
 inline constexpr std::int64_t kColumnBytes = Dot::kOutputs* std::int64_t{kStepBytes} / kPanel;
+template <class Dot>
+inline constexpr std::int64_t kBlockStepBytes =
+    block_outputs<Dot>() * std::int64_t{kStepBytes} / kPanel;
+
+// From `column` on.
+template <class Dot>
+FT_INLINE void begin_turn(const TileArgs& args, int column, Turn& turn) {
+  constexpr int kBlockColumns = block_outputs<Dot>() / Dot::kOutputs;
+  turn.w = args.w + column / kBlockColumns * args.block_bytes +
+           column % kBlockColumns * kColumnBytes<Dot>;
+  turn.a = args.a;
+  if constexpr (block_outputs<Dot>() < kPanel)
+    turn.ahead = args.ahead + column / kBlockColumns * args.block_bytes;
+}
 
 // Adds n_steps steps of products to the sums.
 template <class Dot, int kRows, int kColumns, Prefetch kPrefetch, int kKPerStep>
@@ -76,7 +102,7 @@ FT_INLINE void add_steps(Turn& turn,
                          std::int64_t n_steps,
                          Sums<Dot, kRows, kColumns>& acc) {
   constexpr std::int64_t kActivationStep = kKPerStep * activation_bytes(Dot::kActivation);
-  constexpr bool kStreamNear = kPrefetch == Prefetch::kStream && kTurns<Dot, kColumns> == 1;
+  constexpr bool kStreamNear = kPrefetch == Prefetch::kStream && kTurnsOfBlock<Dot, kColumns> == 1;
   constexpr bool kNextChunk = kPrefetch == Prefetch::kStream && !kStreamNear;
   // Line after line, as memory lies: in the order of use every line is a jump, which costs a fifth
   // of the bandwidth.
@@ -85,10 +111,10 @@ FT_INLINE void add_steps(Turn& turn,
                               : kNextChunk                       ? kStepBytes / kLine
                                                                  : 0;
   for (std::int64_t step = 0; step < n_steps;
-       ++step, turn.w += kStepBytes, turn.a += kActivationStep) {
+       ++step, turn.w += kBlockStepBytes<Dot>, turn.a += kActivationStep) {
     if constexpr (kStreamNear) {
 #pragma GCC unroll 4
-      for (int i = 0; i < kStepBytes / kLine; ++i)
+      for (int i = 0; i < kBlockStepBytes<Dot> / kLine; ++i)
         Simd::prefetch_near(turn.w + i * kLine + kStreamAhead);
     }
     if constexpr (kLinesAhead > 0) {
@@ -131,8 +157,7 @@ void tile(const TileArgs& args) {
       for (int b = 0; b < kColumns; ++b)
         acc[r][b] = args.first ? Dot::zero()
                                : Dot::start(args.c + r * kPanel + (column + b) * Dot::kOutputs);
-    turn.w = args.w + column * kColumnBytes<Dot>;
-    turn.a = args.a;
+    begin_turn<Dot>(args, column, turn);
     add_steps<Dot, kRows, kColumns, kPrefetch, kKPerStep>(turn, args.a_stride, args.n_steps, acc);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
@@ -149,8 +174,7 @@ void grouped_tile(const TileArgs& given) {
   constexpr int kGroupSteps = kGroupValues / kKPerStep;
   Turn turn{args.w, args.a, args.ahead};
   for (int column = 0; column < kPanel / Dot::kOutputs; column += kColumns) {
-    turn.w = args.w + column * kColumnBytes<Dot>;
-    turn.a = args.a;
+    begin_turn<Dot>(args, column, turn);
     const std::byte* groups = reinterpret_cast<const std::byte*>(args.groups);
     bool first = args.first;
     for (std::int64_t step = 0; step < args.n_steps;
@@ -204,8 +228,7 @@ void kept_tile(const TileArgs& args) {
   constexpr int kGroupSteps = kGroupValues / kKPerStep;
   Turn turn{args.w, args.a, args.ahead};
   for (int column = 0; column < kPanel / Dot::kOutputs; column += kColumns) {
-    turn.w = args.w + column * kColumnBytes<Dot>;
-    turn.a = args.a;
+    begin_turn<Dot>(args, column, turn);
     const std::byte* groups = reinterpret_cast<const std::byte*>(args.groups);
     float* c = args.c + column * Dot::kOutputs;
     Chains<Dot, kRows, kColumns> chain;
@@ -257,7 +280,8 @@ constexpr TileFunction tile_of() {
 
 template <class Dot, int kKPerStep, int kRows>
 void add_tiles(Product& product) {
-  product.stream_steps[kRows - 1] = kTurns<Dot, Dot::columns_for(kRows)> == 1 ? 0 : kStreamSteps;
+  product.stream_steps[kRows - 1] =
+      kTurnsOfBlock<Dot, Dot::columns_for(kRows)> == 1 ? 0 : kStreamSteps;
   product.tile[kRows - 1][0] = tile_of<Dot, kRows, Prefetch::kNone, kKPerStep>();
   product.tile[kRows - 1][1] = tile_of<Dot, kRows, asked<Prefetch::kStream>, kKPerStep>();
   product.tile[kRows - 1][2] = tile_of<Dot, kRows, asked<Prefetch::kOneLine>, kKPerStep>();
@@ -270,6 +294,7 @@ Product make_product() {
   Product product;
   product.activation = Dot::kActivation;
   product.k_per_step = kKPerStep;
+  product.block_outputs = block_outputs<Dot>();
   product.halves_of = Dot::kHalves ? Dot::kOutputs : 0;
   if constexpr (is_integer(Dot::kActivation)) {
     constexpr int kGroupSteps = kGroupValues / kKPerStep;

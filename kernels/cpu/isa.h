@@ -66,6 +66,7 @@ struct TileArgs {
   const RowGroup* groups = nullptr;  // of it; integers only
   std::int64_t a_stride = 0;         // bytes between rows, and between their groups
   const std::byte* w = nullptr;
+  std::int64_t block_bytes = 0;  // from a block of the panel to the next, of w and of ahead
   std::int64_t n_steps = 0;
   const std::byte* ahead = nullptr;  // where to prefetch from: the next chunk, or this tile's share
   float* c = nullptr;
@@ -76,12 +77,22 @@ struct TileArgs {
 using TileFunction = void (*)(const TileArgs&);
 
 // kI16: the integers of kI8, widened once for the row instead of in every tile that reads it.
-enum class Activation : std::uint8_t { kF32, kBf16, kI8, kI16 };
+// kI16Pairs: of four such integers a0 to a3: a0, a2, a1 - 256 a0, a3 - 256 a2. A pair of weights is
+// one number of 16 bits there, low + 256 high; times a0, it adds 256 high a0 to low a0, which high
+// times a1 - 256 a0 takes away again. So the low weights need not be unpacked. They are stored as
+// w + 128, the high ones as w.
+enum class Activation : std::uint8_t { kF32, kBf16, kI8, kI16, kI16Pairs };
 constexpr int activation_bytes(Activation activation) {
   return activation == Activation::kF32 ? 4 : activation == Activation::kI8 ? 1 : 2;
 }
 constexpr bool is_integer(Activation activation) {
-  return activation == Activation::kI8 || activation == Activation::kI16;
+  return activation == Activation::kI8 || activation == Activation::kI16 ||
+         activation == Activation::kI16Pairs;
+}
+
+// What a step's four weights of 8 bits are stored with: 128 added, but for kI16Pairs to all.
+constexpr std::uint32_t i8_flip(Activation activation) {
+  return activation == Activation::kI16Pairs ? 0x00800080u : 0x80808080u;
 }
 
 // How weights of one dtype are multiplied.
@@ -96,6 +107,9 @@ struct Product {
   // Outputs whose first halves of a step stand before their second halves, for a kernel that takes
   // one half at a time; 0: those of an output stand together.
   int halves_of = 0;
+  // Outputs whose steps lie together: a panel is [kPanel / block_outputs][step][block_outputs]. A
+  // tile that keeps the sums of so many reads its weights as they lie.
+  int block_outputs = kPanel;
   int tile_rows = kTileRows;  // most rows of one tile
   int chunk_steps = 0;        // of k, where several tiles share a panel
   // [rows - 1]: of k, where one tile has the panel to itself; 0: all at once.

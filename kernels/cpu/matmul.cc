@@ -9,6 +9,34 @@ std::int64_t prepared_bytes(const PackedView& view) {
   return view.n_padded * activation_bytes(view.product->activation);
 }
 
+// Codes of a row become its numbers of 16 bits, a group at a time, so that `to` may end with them.
+void widen_codes(const std::int8_t* codes, std::int64_t n, std::byte* to) {
+  for (std::int64_t i = 0; i < n; i += kGroupValues) {
+    std::int16_t wide[kGroupValues];
+    std::copy_n(codes + i, kGroupValues, wide);
+    std::memcpy(to + 2 * i, wide, sizeof wide);
+  }
+}
+
+// As Activation::kI16Pairs describes; a group's start is over its low weights alone.
+void pair_codes(const std::int8_t* codes, std::int64_t n, RowGroup* groups, std::byte* to) {
+  for (std::int64_t i = 0; i < n; i += kGroupValues, ++groups) {
+    std::int16_t pairs[kGroupValues];
+    std::int32_t sum = 0;
+    for (int k = 0; k < kGroupValues; k += 4) {
+      const std::int8_t* four = codes + i + k;
+      for (int half = 0; half < 2; ++half) {
+        const int low = four[2 * half], high = four[2 * half + 1];
+        pairs[k + half] = static_cast<std::int16_t>(low);
+        pairs[k + half + 2] = static_cast<std::int16_t>(high - 256 * low);
+        sum += low;
+      }
+    }
+    groups->start = -128 * sum;
+    std::memcpy(to + 2 * i, pairs, sizeof pairs);
+  }
+}
+
 // While the sums are in the first cache.
 void scale_outputs(const PackedView& view, std::int64_t panel, std::int32_t n_rows, float* c) {
   if (view.scales == nullptr && view.bias == nullptr) return;
@@ -16,6 +44,14 @@ void scale_outputs(const PackedView& view, std::int64_t panel, std::int32_t n_ro
     return all == nullptr ? nullptr : all + panel * kPanel;
   };
   view.product->scale(of_panel(view.scales), of_panel(view.bias), n_rows, c);
+}
+
+// As even as can be and no more than `most` steps, whole groups: what a short last chunk asks for
+// ahead of time is little of the next panel. most: a multiple of kChunkMultiple.
+std::int64_t even_chunk(std::int64_t n_steps, std::int64_t most) {
+  constexpr std::int64_t kChunkMultiple = 16;
+  const std::int64_t n = (n_steps + most - 1) / most, steps = (n_steps + n - 1) / n;
+  return (steps + kChunkMultiple - 1) / kChunkMultiple * kChunkMultiple;
 }
 
 // Rows in tiles, as even as can be. One tile: one panel after the other, whole or in chunks of k,
@@ -30,13 +66,16 @@ void run_tiles(const PackedView& view,
   const std::int32_t n_tiles = (n_rows + view.product->tile_rows - 1) / view.product->tile_rows;
   const int steps =
       n_tiles > 1 ? view.product->chunk_steps : view.product->stream_steps[n_rows - 1];
-  const std::int64_t chunk = steps == 0 ? view.n_steps : steps;
+  const std::int64_t chunk = steps == 0    ? view.n_steps
+                             : n_tiles > 1 ? even_chunk(view.n_steps, steps)
+                                           : steps;
   const std::int64_t step_bytes = prepared_bytes(view) / view.n_steps;
   for (std::int64_t begin = 0; begin < view.n_steps; begin += chunk) {
     const bool is_last = begin + chunk >= view.n_steps;
     TileArgs args;
     args.n_steps = std::min(chunk, view.n_steps - begin);
     args.a_stride = rows.stride;
+    args.block_bytes = view.block_bytes_of(view.n_steps);
     args.table = view.product->int4_table;
     args.first = begin == 0;
     const std::int64_t first_group = begin * view.product->k_per_step / view.product->row_group;
@@ -53,11 +92,15 @@ void run_tiles(const PackedView& view,
         prefetch = t < 2 ? Prefetch::kTwoLines : Prefetch::kNone;
       else if (t < 4)
         prefetch = Prefetch::kOneLine;
+      const std::int64_t share = args.n_steps * t * (n_tiles < 4 ? 128 : 64);
       for (int panel = 0; panel < block.n_panels; ++panel) {
-        args.w =
-            view.weights + (block.first_panel + panel) * view.panel_bytes() + view.bytes_of(begin);
-        args.ahead =
-            args.w + view.bytes_of(args.n_steps) + args.n_steps * t * (n_tiles < 4 ? 128 : 64);
+        const auto chunk_at = [&](std::int64_t of_panel, std::int64_t step) {
+          return view.weights + of_panel * view.panel_bytes() + view.block_bytes_of(step);
+        };
+        args.w = chunk_at(block.first_panel + panel, begin);
+        args.ahead = is_last ? chunk_at(block.first_panel + panel + block.n_panels, 0)
+                             : chunk_at(block.first_panel + panel, begin + chunk);
+        args.ahead += share * view.product->block_outputs / kPanel;
         args.c = block.c + (std::int64_t{panel} * n_rows + row) * kPanel;
         view.product->tile[args.n_rows - 1][static_cast<int>(prefetch)](args);
         if (is_last) scale_outputs(view, block.first_panel + panel, args.n_rows, args.c);
@@ -109,18 +152,20 @@ void prepare_row(const Isa& isa,
       break;
     }
     case Activation::kI8:
-    case Activation::kI16: {
-      std::int8_t* out = reinterpret_cast<std::int8_t*>(to);
+    case Activation::kI16:
+    case Activation::kI16Pairs: {
+      // Codes that are widened lie in the upper half of the row first.
+      const bool wide = view.product->activation != Activation::kI8;
+      std::int8_t* codes = reinterpret_cast<std::int8_t*>(to) + (wide ? padded : 0);
       const int group = view.product->row_group;
-      isa.to_i8(x, view.n_in, group, out, rows.groups(row));
-      std::fill(out + view.n_in, out + padded, std::int8_t{0});
-      std::fill(rows.groups(row) + (view.n_in + group - 1) / group,
-                rows.groups(row) + padded / group, RowGroup{});
-      if (view.product->activation == Activation::kI8) break;
-      for (std::int64_t i = padded; i-- > 0;) {  // in place, so from the end
-        const std::int16_t wide = out[i];  // NOLINT(bugprone-signed-char-misuse): codes have signs
-        std::memcpy(to + 2 * i, &wide, sizeof wide);
-      }
+      RowGroup* groups = rows.groups(row);
+      isa.to_i8(x, view.n_in, group, codes, groups);
+      std::fill(codes + view.n_in, codes + padded, std::int8_t{0});
+      std::fill(groups + (view.n_in + group - 1) / group, groups + padded / group, RowGroup{});
+      if (view.product->activation == Activation::kI16)
+        widen_codes(codes, padded, to);
+      else if (wide)
+        pair_codes(codes, padded, groups, to);
       break;
     }
   }

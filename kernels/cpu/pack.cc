@@ -49,13 +49,20 @@ void read_line(const std::byte* row,
     std::memset(reinterpret_cast<std::byte*>(line) + there, 0, static_cast<std::size_t>(n - there));
 }
 
-// A step of one, two or four values of k beside each other, 64 outputs.
-void write_steps(const Lines& lines, std::int64_t n_steps, std::uint32_t flip, std::byte* to) {
-  for (std::int64_t step = 0; step < n_steps; ++step, to += kStepBytes) {
-    std::uint32_t words[kPanel];
-    for (int column = 0; column < kPanel; ++column) words[column] = lines[column][step] ^ flip;
-    std::memcpy(to, words, sizeof words);
-  }
+// Steps of one, two or four values of k beside each other, in blocks of `n` outputs that are
+// block_bytes apart.
+void write_steps(const Lines& lines,
+                 std::int64_t n_steps,
+                 std::uint32_t flip,
+                 int n,
+                 std::int64_t block_bytes,
+                 std::byte* to) {
+  for (int first = 0; first < kPanel; first += n, to += block_bytes)
+    for (std::int64_t step = 0; step < n_steps; ++step) {
+      std::uint32_t words[kPanel];
+      for (int i = 0; i < n; ++i) words[i] = lines[first + i][step] ^ flip;
+      std::memcpy(to + step * n * kOutputBytes, words, static_cast<std::size_t>(n * kOutputBytes));
+    }
 }
 
 // Of `n` outputs the first halves of their steps, then the second halves.
@@ -140,12 +147,13 @@ void pack_panel(std::span<const LinearSource> sources,
     }
     column += n;
   }
-  const std::uint32_t flip = linear.dtype == DType::kI8 ? 0x80808080u : 0u;  // w + 128
+  const std::uint32_t flip = linear.dtype == DType::kI8 ? i8_flip(shape.product->activation) : 0u;
   const std::int64_t n_steps = shape.n_steps;
   const std::int64_t group_steps = is_int4 ? linear.group / kInt4StepValues : 0;
   const std::int64_t at_once = is_int4 ? std::min(kLineSteps, group_steps) : kLineSteps;
   const std::int64_t n_groups = is_int4 ? int4_groups_of(linear.n_in, linear.group) : 0;
   const std::int64_t code_bytes = is_int4 ? int4_code_bytes(linear.n_in, linear.group) : bytes;
+  const int block_outputs = shape.product->block_outputs;
   std::byte* to = linear.weights.as<std::byte>() + panel * shape.panel_bytes();
   alignas(64) Lines lines;
   for (std::int64_t begin = 0; begin < n_steps; begin += at_once) {
@@ -162,8 +170,8 @@ void pack_panel(std::span<const LinearSource> sources,
     if (const int halves_of = shape.product->halves_of; halves_of > 0)
       write_halves(lines, n, flip, halves_of, to);
     else
-      write_steps(lines, n, flip, to);
-    to += n * kStepBytes;
+      write_steps(lines, n, flip, block_outputs, shape.block_bytes_of(n_steps), to);
+    to += n * block_outputs * kOutputBytes;
   }
 }
 
@@ -180,7 +188,7 @@ PackedSizes sizes_of(const Linear& linear, const PackedView& shape, bool has_bia
 }
 
 // Part of packed_layout(): raised whenever pack() makes other bytes of the same sources.
-constexpr int kPackedLayout = 1;
+constexpr int kPackedLayout = 2;
 
 }  // namespace
 

@@ -201,19 +201,22 @@ struct DotBf16 {
   FT_INLINE Acc zero() { return Simd::zero(); }
 };
 
-// Integer sums are exact in any order. A column is eight outputs, so that the sums of six rows and
-// two columns stay in registers.
+// Integer sums are exact in any order, and modulo 2^32 in between. A column is eight outputs, so
+// that the sums of six rows and two columns stay in registers.
 struct DotI8 {
-  static constexpr Activation kActivation = Activation::kI16;
+  static constexpr Activation kActivation = Activation::kI16Pairs;
   static constexpr int kOutputs = 8, kParts = 2;
-  static constexpr bool kHalves = true;
-  static constexpr int columns_for(int rows) { return rows == 1 ? 8 : 2; }
+  static constexpr bool kHalves = false;
+  static constexpr int columns_for(int) { return 2; }
+  static constexpr int kBlockOutputs = 16;
   static constexpr int kept_columns_for(int) { return 0; }
   using Acc = __m256i;
   using W = __m256i;
   using A = __m256i;
+  // Pairs as they lie, then their high weights.
   FT_INLINE W weights(const std::byte* p, int part) {
-    return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * part)));
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return part == 0 ? pairs : _mm256_srai_epi16(pairs, 8);
   }
   FT_INLINE A activation(const std::byte* p, int part) {
     std::int32_t two;
