@@ -12,6 +12,8 @@
 // negated; add_to(c, sum, scales, t, first). `values` is PlainCodes, or of a DotI4Table or a
 // DotI4SmallTable, whose codes are looked up, values(table), and its begin_table(start) takes away
 // what they have added. A DotI4SmallTable is for kNonUniformTable alone.
+// With kShortColumns: half_step(p, half), multiply(w, four_codes(a)), add_products(products, w, a),
+// whose sums of kSteps steps fit 16 bits, and add_pairs(sum, products).
 
 // Unit and group of weights that share a scale, in values of k.
 template <int kGroup>
@@ -130,6 +132,81 @@ void int4_tile(const TileArgs& given) {
   }
 }
 
+// As int4_tile, with the sums of 16 bits of kColumns columns in registers, which share the loads of
+// a row's codes: where registers cannot hold the weights of several steps beside the sums.
+template <class Dot, int kRows, int kColumns, Prefetch kPrefetch, int kGroup, Int4Kind kKind>
+void short_int4_tile(const TileArgs& given) {
+  const TileArgs args = given;  // what is written to c cannot change it
+  constexpr int kUnit = kInt4Unit<kGroup>, kUnitSteps = kUnit / kInt4StepValues;
+  constexpr int kUnitLines = kUnitSteps * kStepBytes / static_cast<int>(kLine);
+  constexpr int kTurnsOfPanel = kPanel / (kColumns * Dot::kOutputs);
+  constexpr int kLinesAhead = kInt4LinesAhead<kPrefetch, kUnitSteps>;
+  const std::byte* w = args.w;
+  const std::byte* a = args.a;
+  const std::byte* groups = reinterpret_cast<const std::byte*>(args.groups);
+  const std::byte* ahead = args.ahead;
+  const std::byte* scales = w;
+  if (args.first) __builtin_memset(args.c, 0, sizeof(float) * kRows * kPanel);
+  for (std::int64_t step = 0; step < args.n_steps; step += kUnitSteps) {
+    if (step * kInt4StepValues % kGroup == 0) {
+      scales = w;
+      w += int4_header_bytes(kKind);
+    }
+    RowGroup group[kRows];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+      group[r] = *reinterpret_cast<const RowGroup*>(groups + r * args.a_stride);
+    for (int turn = 0; turn < kTurnsOfPanel; ++turn) {
+      const int column = turn * kColumns;
+      if constexpr (kPrefetch == Prefetch::kStream)
+        ask_for_part<true>(w + kInt4Ahead, turn, kTurnsOfPanel, kUnitLines);
+      if constexpr (kLinesAhead > 0) ask_for_part<false>(ahead, turn, kTurnsOfPanel, kLinesAhead);
+      typename Dot::Acc sums[kRows][kColumns];
+#pragma GCC unroll 8
+      for (int s = 0; s < kUnitSteps; s += Dot::kSteps) {
+        typename Dot::Acc products[kRows][kColumns];
+#pragma GCC unroll 8
+        for (int part = 0; part < 2 * Dot::kSteps; ++part) {
+          const std::byte* at = w + (s + part / 2) * kStepBytes;
+          typename Dot::Acc weights[kColumns];
+#pragma GCC unroll 8
+          for (int b = 0; b < kColumns; ++b)
+            weights[b] = Dot::half_step(at + (column + b) * 4 * Dot::kOutputs, part % 2);
+#pragma GCC unroll 8
+          for (int r = 0; r < kRows; ++r) {
+            const typename Dot::Acc four =
+                Dot::four_codes(a + r * args.a_stride + s * kInt4StepValues + 4 * part);
+#pragma GCC unroll 8
+            for (int b = 0; b < kColumns; ++b)
+              products[r][b] = part == 0 ? Dot::multiply(weights[b], four)
+                                         : Dot::add_products(products[r][b], weights[b], four);
+          }
+        }
+#pragma GCC unroll 8
+        for (int b = 0; b < kColumns; ++b) {
+          const auto zeros = int4_zeros<Dot, kKind>(scales, column + b);
+#pragma GCC unroll 8
+          for (int r = 0; r < kRows; ++r)
+            sums[r][b] = Dot::add_pairs(s == 0 ? int4_begin<Dot>(zeros, group[r]) : sums[r][b],
+                                        products[r][b]);
+        }
+      }
+#pragma GCC unroll 8
+      for (int b = 0; b < kColumns; ++b) {
+        const typename Dot::Scales of_column = int4_scales<Dot>(scales, column + b);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r)
+          Dot::add_to(args.c + r * kPanel + (column + b) * Dot::kOutputs, sums[r][b], of_column,
+                      group[r].scale, false);
+      }
+    }
+    w += kUnitSteps * kStepBytes;
+    a += kUnit;
+    groups += sizeof(RowGroup);
+    ahead += kLinesAhead * kLine;
+  }
+}
+
 // As kept_tile: some columns at a time, whose chains stay in registers; steps one by one, so that
 // their weights do, too.
 template <class Dot, int kRows, int kColumns, Prefetch kPrefetch, int kGroup, Int4Kind kKind>
@@ -189,9 +266,20 @@ void kept_int4_tile(const TileArgs& args) {
   }
 }
 
+// Columns of short_int4_tile; 0: it is not for this Dot. A table's products do not fit 16 bits.
+template <class Dot>
+consteval int short_columns_for(int rows) {
+  if constexpr (requires { Dot::kShortColumns; })
+    return Dot::kHasTable || rows == 1 ? 0 : Dot::kShortColumns;
+  else
+    return 0;
+}
+
 template <class Dot, int kRows, Prefetch kPrefetch, int kGroup, Int4Kind kKind>
 constexpr TileFunction int4_tile_of() {
-  if constexpr (Dot::kept_columns_for(kRows) > 0 && kPrefetch != Prefetch::kStream)
+  if constexpr (short_columns_for<Dot>(kRows) > 0)
+    return short_int4_tile<Dot, kRows, short_columns_for<Dot>(kRows), kPrefetch, kGroup, kKind>;
+  else if constexpr (Dot::kept_columns_for(kRows) > 0 && kPrefetch != Prefetch::kStream)
     return kept_int4_tile<Dot, kRows, Dot::kept_columns_for(kRows), kPrefetch, kGroup, kKind>;
   else
     return int4_tile<Dot, kRows, kPrefetch, kGroup, kKind>;

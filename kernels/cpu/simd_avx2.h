@@ -241,6 +241,7 @@ struct DotI8 {
 // k + 7 in the high ones. Products are at most 15 * 127; the sixteen of four steps fit 16 bits.
 struct DotI4 {
   static constexpr int kOutputs = 8, kSteps = 4;
+  static constexpr int kShortColumns = 2;  // of short_int4_tile: twelve sums of six rows
   static constexpr int kept_columns_for(int) { return 0; }
   using Acc = __m256i;
   using Scales = __m256;
@@ -273,6 +274,25 @@ struct DotI4 {
     Acc sum = _mm256_add_epi32(c, _mm256_madd_epi16(products, _mm256_set1_epi16(1)));
     asm("" : "+x"(sum));  // as in DotI8
     return sum;
+  }
+  // Codes of the low or of the high half of a step.
+  FT_INLINE Acc half_step(const std::byte* p, int half) {
+    const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm256_and_si256(half == 0 ? both : _mm256_srli_epi16(both, 4), _mm256_set1_epi8(15));
+  }
+  FT_INLINE Acc four_codes(const std::byte* a) {
+    std::int32_t four;
+    __builtin_memcpy(&four, a, sizeof four);
+    return _mm256_set1_epi32(four);
+  }
+  FT_INLINE Acc multiply(const Acc& w, const Acc& a) { return _mm256_maddubs_epi16(w, a); }
+  FT_INLINE Acc add_products(const Acc& c, const Acc& w, const Acc& a) {
+    Acc sum = _mm256_add_epi16(c, _mm256_maddubs_epi16(w, a));
+    asm("" : "+x"(sum));  // as in DotI8
+    return sum;
+  }
+  FT_INLINE Acc add_pairs(const Acc& c, const Acc& products) {
+    return _mm256_add_epi32(c, _mm256_madd_epi16(products, _mm256_set1_epi16(1)));
   }
   FT_INLINE Acc begin(std::int32_t start) { return _mm256_set1_epi32(start); }
   FT_INLINE Acc zeros(const std::byte* p) {
