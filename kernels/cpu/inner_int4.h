@@ -12,8 +12,9 @@
 // negated; add_to(c, sum, scales, t, first). `values` is PlainCodes, or of a DotI4Table or a
 // DotI4SmallTable, whose codes are looked up, values(table), and its begin_table(start) takes away
 // what they have added. A DotI4SmallTable is for kNonUniformTable alone.
-// With kShortColumns: half_step(p, half), multiply(w, four_codes(a)), add_products(products, w, a),
-// whose sums of kSteps steps fit 16 bits, and add_pairs(sum, products).
+// With kShortColumns: half_step(p, half, values), multiply(w, four_codes(a)),
+// add_products(products, w, a), whose sums of kSteps steps fit 16 bits, and
+// add_pairs(sum, products).
 
 // Unit and group of weights that share a scale, in values of k.
 template <int kGroup>
@@ -146,6 +147,7 @@ void short_int4_tile(const TileArgs& given) {
   const std::byte* groups = reinterpret_cast<const std::byte*>(args.groups);
   const std::byte* ahead = args.ahead;
   const std::byte* scales = w;
+  const typename Dot::Values values = int4_values<Dot>(args);
   if (args.first) __builtin_memset(args.c, 0, sizeof(float) * kRows * kPanel);
   for (std::int64_t step = 0; step < args.n_steps; step += kUnitSteps) {
     if (step * kInt4StepValues % kGroup == 0) {
@@ -171,7 +173,7 @@ void short_int4_tile(const TileArgs& given) {
           typename Dot::Acc weights[kColumns];
 #pragma GCC unroll 8
           for (int b = 0; b < kColumns; ++b)
-            weights[b] = Dot::half_step(at + (column + b) * 4 * Dot::kOutputs, part % 2);
+            weights[b] = Dot::half_step(at + (column + b) * 4 * Dot::kOutputs, part % 2, values);
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; ++r) {
             const typename Dot::Acc four =
@@ -266,11 +268,11 @@ void kept_int4_tile(const TileArgs& args) {
   }
 }
 
-// Columns of short_int4_tile; 0: it is not for this Dot. A table's products do not fit 16 bits.
+// Columns of short_int4_tile; 0: it is not for this Dot.
 template <class Dot>
 consteval int short_columns_for(int rows) {
   if constexpr (requires { Dot::kShortColumns; })
-    return Dot::kHasTable || rows == 1 ? 0 : Dot::kShortColumns;
+    return rows == 1 ? 0 : Dot::kShortColumns;
   else
     return 0;
 }

@@ -276,7 +276,7 @@ struct DotI4 {
     return sum;
   }
   // Codes of the low or of the high half of a step.
-  FT_INLINE Acc half_step(const std::byte* p, int half) {
+  FT_INLINE Acc half_step(const std::byte* p, int half, PlainCodes) {
     const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return _mm256_and_si256(half == 0 ? both : _mm256_srli_epi16(both, 4), _mm256_set1_epi8(15));
   }
@@ -315,6 +315,7 @@ struct DotI4 {
 // Values of a table have signs, which go to the row's codes: a pair of products is at most
 // 2 * 128 * 127 and fits 16 bits, two pairs do not.
 struct DotI4Table : DotI4 {
+  static constexpr int kShortColumns = 0;  // pairs do not fit
   static constexpr bool kHasTable = true;
   using Values = __m256i;
   FT_INLINE Values values(const std::int8_t* table) {
@@ -380,6 +381,9 @@ struct DotI4SmallTable : DotI4 {
     Acc sum = _mm256_add_epi32(c, _mm256_madd_epi16(products, _mm256_set1_epi16(1)));
     asm("" : "+x"(sum));  // as in DotI8
     return sum;
+  }
+  FT_INLINE Acc half_step(const std::byte* p, int half, const Values& values) {
+    return _mm256_shuffle_epi8(values, DotI4::half_step(p, half, {}));
   }
   FT_INLINE Acc begin_table(std::int32_t start) {
     return begin(start / kStartOverSum * -kLeastNonUniform);
