@@ -118,8 +118,9 @@ class Foretoken:
             raise PeerError(f"foretoken bench micro: {done.stderr.strip()}")
         report = json.loads(done.stdout)
         stored = json.loads((self.stored(model.folder, weights) / "config.json").read_text()).get("quantization_config")
-        group = stored["config_groups"]["group_0"]["weights"]["group_size"] if stored else 32
-        wanted = f"int4/{group}" if weights == "int4" else weights
+        wanted = weights
+        if weights == "int4":  # as a folder has it, or made while loading
+            wanted = f"int4/{stored['config_groups']['group_0']['weights']['group_size']}" if stored else "int4n/32"
         for one in report["dtypes"]:
             if one["dtype"] == wanted:
                 single_ms = one["rows"][0]["ms"] / one["rows"][0]["ratio"]
