@@ -96,21 +96,21 @@ QuantizePlan quantize_plan(const ModelOptions& m,
   return plan;
 }
 
-enum class Progress : std::uint8_t { kSilent, kShown };
+enum class ProgressBar : std::uint8_t { kSilent, kShown };
 
-QuantizeResult write_quantized(const QuantizePlan& plan, Progress progress) {
+QuantizeResult write_quantized(const QuantizePlan& plan, ProgressBar bar) {
   QuantizeOptions how = plan.how;
   if (!plan.calibration.empty())
     how.measure_inputs = [&plan] {
       return mean_squared_inputs(plan.source, *make_backend({}), plan.calibration);
     };
-  if (progress == Progress::kShown)
+  if (bar == ProgressBar::kShown)
     how.on_progress = [](std::uint64_t done, std::uint64_t total) {
       std::fprintf(stderr, "\rquantising, %3.0f %%",
                    100.0 * static_cast<double>(done) / static_cast<double>(total));
     };
   const QuantizeResult result = quantize_model(plan.source, plan.out, how);
-  if (progress == Progress::kShown) std::fprintf(stderr, "\r\x1b[K");
+  if (bar == ProgressBar::kShown) std::fprintf(stderr, "\r\x1b[K");
   return result;
 }
 
@@ -160,7 +160,7 @@ int run_model_quantize(const CliOptions& options) {
   const QuantizePlan plan = quantize_plan(m, source, info);
   const bool shows = stderr_is_terminal() && !options.output.quiet;
   QuantizeReport report;
-  report.written = write_quantized(plan, shows ? Progress::kShown : Progress::kSilent);
+  report.written = write_quantized(plan, shows ? ProgressBar::kShown : ProgressBar::kSilent);
   report.after = estimate_memory(inspect_model(m.other), {});
   if (m.compare) report.comparison = compare_logits_of(source, m.other, plan.how.to, plan.sample);
   if (options.output.json)
