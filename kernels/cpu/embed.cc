@@ -27,8 +27,8 @@ constexpr std::int64_t kHalfBytes = kOutputBytes / 2;
 
 // One column of a panel, widened and scaled.
 void gather_row(const PackedView& view, DType dtype, std::int64_t id, float scale, float* out) {
-  const std::int64_t n = view.product->halves_of, n_block = view.product->block_outputs;
-  const std::int64_t column = id % n_block;
+  const std::int64_t n = view.product->halves_of, n_strip = view.product->strip_outputs;
+  const std::int64_t column = id % n_strip;
   const std::int64_t first =
       n == 0 ? column * kOutputBytes : column / n * n * kOutputBytes + column % n * kHalfBytes;
   const std::int64_t second = n == 0 ? first + kHalfBytes : first + n * kHalfBytes;
@@ -36,8 +36,8 @@ void gather_row(const PackedView& view, DType dtype, std::int64_t id, float scal
   const auto size = static_cast<std::int64_t>(size_bytes(dtype));
   const std::uint32_t flip = i8_flip(view.product->activation);
   const std::byte* step = view.weights + id / kPanel * view.panel_bytes() +
-                          id % kPanel / n_block * view.block_bytes_of(view.n_steps);
-  for (std::int64_t k = 0; k < view.n_in; step += n_block * kOutputBytes)
+                          id % kPanel / n_strip * view.strip_bytes_of(view.n_steps);
+  for (std::int64_t k = 0; k < view.n_in; step += n_strip * kOutputBytes)
     for (std::int64_t i = 0; i < kOutputBytes && k < view.n_in; i += size) {
       const std::byte* at = step + (i < kHalfBytes ? first + i : second + i - kHalfBytes);
       out[k++] = (dtype == DType::kI8 ? of_i8(*at, flip >> 8 * i) : widened(dtype, at)) *

@@ -10,8 +10,8 @@
 // weights(p, values): of those steps, the first at p; mac(sum, weights, a): a is at the row's
 // 8 * kSteps codes; begin(start); zeros(p) and begin(zeros, sum), the sum of a row's codes,
 // negated; add_to(c, sum, scales, t, first). `values` is PlainCodes, or of a DotI4Table or a
-// DotI4SmallTable, whose codes are looked up, values(table), and its begin_table(start) takes away
-// what they have added. A DotI4SmallTable is for kNonUniformTable alone.
+// DotI4NonUniform, whose codes are looked up, values(table), and its begin_table(start) takes away
+// what they have added. A DotI4NonUniform is for kNonUniformTable alone.
 // With kShortColumns: half_step(p, half, values), multiply(w, four_codes(a)),
 // add_products(products, w, a), whose sums of kSteps steps fit 16 bits, and
 // add_pairs(sum, products).
@@ -315,7 +315,7 @@ Product make_int4_product() {
     add_int4_tiles<DotI4Table, kGroup, Int4Kind::kOffset, kTileRows>(product);
   } else if constexpr (kKind == Int4Kind::kNonUniform) {
     product.int4_table = kNonUniformTable.data();
-    add_int4_tiles<DotI4SmallTable, kGroup, Int4Kind::kOffset, kTileRows>(product);
+    add_int4_tiles<DotI4NonUniform, kGroup, Int4Kind::kOffset, kTileRows>(product);
   } else {
     add_int4_tiles<DotI4, kGroup, kKind, kTileRows>(product);
   }

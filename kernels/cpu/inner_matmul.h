@@ -53,21 +53,21 @@ inline constexpr int kStreamSteps = 32;
 template <Prefetch kWanted>
 inline constexpr Prefetch asked = Simd::kAsksAhead ? kWanted : Prefetch::kNone;
 
-// Product::block_outputs.
+// Product::strip_outputs.
 template <class Dot>
-consteval int block_outputs() {
-  if constexpr (requires { Dot::kBlockOutputs; })
-    return Dot::kBlockOutputs;
+consteval int strip_outputs() {
+  if constexpr (requires { Dot::kStripOutputs; })
+    return Dot::kStripOutputs;
   else
     return kPanel;
 }
 
-// A tile takes a turn over the steps of some columns after the other, and over the steps of a block
-// as often as it cannot keep all the block's sums in registers.
+// How many turns a tile takes over its panel, each for kColumns columns, whose sums stay in
+// registers; and how many of them over one strip.
 template <class Dot, int kColumns>
 inline constexpr int kTurns = kPanel / (kColumns * Dot::kOutputs);
 template <class Dot, int kColumns>
-inline constexpr int kTurnsOfBlock = block_outputs<Dot>() / (kColumns * Dot::kOutputs);
+inline constexpr int kTurnsOfStrip = strip_outputs<Dot>() / (kColumns * Dot::kOutputs);
 
 // Where a turn of a tile is: it reads steps at w and a, and asks for what is ahead.
 struct Turn {
@@ -81,18 +81,18 @@ using Sums = typename Dot::Acc[kRows][kColumns];
 template <class Dot>
 inline constexpr std::int64_t kColumnBytes = Dot::kOutputs* std::int64_t{kStepBytes} / kPanel;
 template <class Dot>
-inline constexpr std::int64_t kBlockStepBytes =
-    block_outputs<Dot>() * std::int64_t{kStepBytes} / kPanel;
+inline constexpr std::int64_t kStripStepBytes =
+    strip_outputs<Dot>() * std::int64_t{kStepBytes} / kPanel;
 
 // From `column` on.
 template <class Dot>
 FT_INLINE void begin_turn(const TileArgs& args, int column, Turn& turn) {
-  constexpr int kBlockColumns = block_outputs<Dot>() / Dot::kOutputs;
-  turn.w = args.w + column / kBlockColumns * args.block_bytes +
-           column % kBlockColumns * kColumnBytes<Dot>;
+  constexpr int kStripColumns = strip_outputs<Dot>() / Dot::kOutputs;
+  turn.w = args.w + column / kStripColumns * args.strip_bytes +
+           column % kStripColumns * kColumnBytes<Dot>;
   turn.a = args.a;
-  if constexpr (block_outputs<Dot>() < kPanel)
-    turn.ahead = args.ahead + column / kBlockColumns * args.block_bytes;
+  if constexpr (strip_outputs<Dot>() < kPanel)
+    turn.ahead = args.ahead + column / kStripColumns * args.strip_bytes;
 }
 
 // Adds n_steps steps of products to the sums.
@@ -102,7 +102,7 @@ FT_INLINE void add_steps(Turn& turn,
                          std::int64_t n_steps,
                          Sums<Dot, kRows, kColumns>& acc) {
   constexpr std::int64_t kActivationStep = kKPerStep * activation_bytes(Dot::kActivation);
-  constexpr bool kStreamNear = kPrefetch == Prefetch::kStream && kTurnsOfBlock<Dot, kColumns> == 1;
+  constexpr bool kStreamNear = kPrefetch == Prefetch::kStream && kTurnsOfStrip<Dot, kColumns> == 1;
   constexpr bool kNextChunk = kPrefetch == Prefetch::kStream && !kStreamNear;
   // Line after line, as memory lies: in the order of use every line is a jump, which costs a fifth
   // of the bandwidth.
@@ -111,10 +111,10 @@ FT_INLINE void add_steps(Turn& turn,
                               : kNextChunk                       ? kStepBytes / kLine
                                                                  : 0;
   for (std::int64_t step = 0; step < n_steps;
-       ++step, turn.w += kBlockStepBytes<Dot>, turn.a += kActivationStep) {
+       ++step, turn.w += kStripStepBytes<Dot>, turn.a += kActivationStep) {
     if constexpr (kStreamNear) {
 #pragma GCC unroll 4
-      for (int i = 0; i < kBlockStepBytes<Dot> / kLine; ++i)
+      for (int i = 0; i < kStripStepBytes<Dot> / kLine; ++i)
         Simd::prefetch_near(turn.w + i * kLine + kStreamAhead);
     }
     if constexpr (kLinesAhead > 0) {
@@ -281,7 +281,7 @@ constexpr TileFunction tile_of() {
 template <class Dot, int kKPerStep, int kRows>
 void add_tiles(Product& product) {
   product.stream_steps[kRows - 1] =
-      kTurnsOfBlock<Dot, Dot::columns_for(kRows)> == 1 ? 0 : kStreamSteps;
+      kTurnsOfStrip<Dot, Dot::columns_for(kRows)> == 1 ? 0 : kStreamSteps;
   product.tile[kRows - 1][0] = tile_of<Dot, kRows, Prefetch::kNone, kKPerStep>();
   product.tile[kRows - 1][1] = tile_of<Dot, kRows, asked<Prefetch::kStream>, kKPerStep>();
   product.tile[kRows - 1][2] = tile_of<Dot, kRows, asked<Prefetch::kOneLine>, kKPerStep>();
@@ -294,7 +294,7 @@ Product make_product() {
   Product product;
   product.activation = Dot::kActivation;
   product.k_per_step = kKPerStep;
-  product.block_outputs = block_outputs<Dot>();
+  product.strip_outputs = strip_outputs<Dot>();
   product.halves_of = Dot::kHalves ? Dot::kOutputs : 0;
   if constexpr (is_integer(Dot::kActivation)) {
     constexpr int kGroupSteps = kGroupValues / kKPerStep;

@@ -66,7 +66,7 @@ struct TileArgs {
   const RowGroup* groups = nullptr;  // of it; integers only
   std::int64_t a_stride = 0;         // bytes between rows, and between their groups
   const std::byte* w = nullptr;
-  std::int64_t block_bytes = 0;  // from a block of the panel to the next, of w and of ahead
+  std::int64_t strip_bytes = 0;  // from a strip of the panel to the next, of w and of ahead
   std::int64_t n_steps = 0;
   const std::byte* ahead = nullptr;  // where to prefetch from: the next chunk, or this tile's share
   float* c = nullptr;
@@ -107,9 +107,9 @@ struct Product {
   // Outputs whose first halves of a step stand before their second halves, for a kernel that takes
   // one half at a time; 0: those of an output stand together.
   int halves_of = 0;
-  // Outputs whose steps lie together: a panel is [kPanel / block_outputs][step][block_outputs]. A
-  // tile that keeps the sums of so many reads its weights as they lie.
-  int block_outputs = kPanel;
+  // Of a strip, outputs whose steps lie together: a panel is [kPanel / strip_outputs][step]
+  // [strip_outputs]. A tile that keeps the sums of a strip reads its weights as they lie.
+  int strip_outputs = kPanel;
   int tile_rows = kTileRows;  // most rows of one tile
   int chunk_steps = 0;        // of k, where several tiles share a panel
   // [rows - 1]: of k, where one tile has the panel to itself; 0: all at once.

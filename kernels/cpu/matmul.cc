@@ -75,7 +75,7 @@ void run_tiles(const PackedView& view,
     TileArgs args;
     args.n_steps = std::min(chunk, view.n_steps - begin);
     args.a_stride = rows.stride;
-    args.block_bytes = view.block_bytes_of(view.n_steps);
+    args.strip_bytes = view.strip_bytes_of(view.n_steps);
     args.table = view.product->int4_table;
     args.first = begin == 0;
     const std::int64_t first_group = begin * view.product->k_per_step / view.product->row_group;
@@ -95,12 +95,12 @@ void run_tiles(const PackedView& view,
       const std::int64_t share = args.n_steps * t * (n_tiles < 4 ? 128 : 64);
       for (int panel = 0; panel < block.n_panels; ++panel) {
         const auto chunk_at = [&](std::int64_t of_panel, std::int64_t step) {
-          return view.weights + of_panel * view.panel_bytes() + view.block_bytes_of(step);
+          return view.weights + of_panel * view.panel_bytes() + view.strip_bytes_of(step);
         };
         args.w = chunk_at(block.first_panel + panel, begin);
         args.ahead = is_last ? chunk_at(block.first_panel + panel + block.n_panels, 0)
                              : chunk_at(block.first_panel + panel, begin + chunk);
-        args.ahead += share * view.product->block_outputs / kPanel;
+        args.ahead += share * view.product->strip_outputs / kPanel;
         args.c = block.c + (std::int64_t{panel} * n_rows + row) * kPanel;
         view.product->tile[args.n_rows - 1][static_cast<int>(prefetch)](args);
         if (is_last) scale_outputs(view, block.first_panel + panel, args.n_rows, args.c);

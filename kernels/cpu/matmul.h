@@ -1,7 +1,7 @@
 // The matrix product inside four ops: rows are prepared (normed, converted) once, then every member
 // of the team walks its own contiguous run of panels; of many rows two members may share a panel.
 // Packed weights: [panel][step][256 bytes], 64 outputs side by side, k outermost, or a panel in
-// blocks of fewer outputs; n_out padded to 64 and n_in to what the kernel likes with zeros; int8 is
+// strips of fewer outputs; n_out padded to 64 and n_in to what the kernel likes with zeros; int8 is
 // stored as w + 128 (of which Activation::kI16Pairs makes an exception), int4 as w + 8, with a zero
 // point or as a place in a table, and sums begin with what takes that away again. Of int4 scales
 // and zero points of a group stand before its steps.
@@ -41,9 +41,9 @@ struct PackedView {
     return steps * kStepBytes + n_groups * product->group_header_bytes;
   }
   std::int64_t panel_bytes() const { return bytes_of(n_steps); }
-  // The same of one block of a panel.
-  std::int64_t block_bytes_of(std::int64_t steps) const {
-    return bytes_of(steps) * product->block_outputs / kPanel;
+  // The same of one strip of a panel.
+  std::int64_t strip_bytes_of(std::int64_t steps) const {
+    return bytes_of(steps) * product->strip_outputs / kPanel;
   }
 
   const Product* product;

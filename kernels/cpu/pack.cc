@@ -49,15 +49,15 @@ void read_line(const std::byte* row,
     std::memset(reinterpret_cast<std::byte*>(line) + there, 0, static_cast<std::size_t>(n - there));
 }
 
-// Steps of one, two or four values of k beside each other, in blocks of `n` outputs that are
-// block_bytes apart.
+// Steps of one, two or four values of k beside each other, in strips of `n` outputs that are
+// strip_bytes apart.
 void write_steps(const Lines& lines,
                  std::int64_t n_steps,
                  std::uint32_t flip,
                  int n,
-                 std::int64_t block_bytes,
+                 std::int64_t strip_bytes,
                  std::byte* to) {
-  for (int first = 0; first < kPanel; first += n, to += block_bytes)
+  for (int first = 0; first < kPanel; first += n, to += strip_bytes)
     for (std::int64_t step = 0; step < n_steps; ++step) {
       std::uint32_t words[kPanel];
       for (int i = 0; i < n; ++i) words[i] = lines[first + i][step] ^ flip;
@@ -153,7 +153,7 @@ void pack_panel(std::span<const LinearSource> sources,
   const std::int64_t at_once = is_int4 ? std::min(kLineSteps, group_steps) : kLineSteps;
   const std::int64_t n_groups = is_int4 ? int4_groups_of(linear.n_in, linear.group) : 0;
   const std::int64_t code_bytes = is_int4 ? int4_code_bytes(linear.n_in, linear.group) : bytes;
-  const int block_outputs = shape.product->block_outputs;
+  const int strip_outputs = shape.product->strip_outputs;
   std::byte* to = linear.weights.as<std::byte>() + panel * shape.panel_bytes();
   alignas(64) Lines lines;
   for (std::int64_t begin = 0; begin < n_steps; begin += at_once) {
@@ -170,8 +170,8 @@ void pack_panel(std::span<const LinearSource> sources,
     if (const int halves_of = shape.product->halves_of; halves_of > 0)
       write_halves(lines, n, flip, halves_of, to);
     else
-      write_steps(lines, n, flip, block_outputs, shape.block_bytes_of(n_steps), to);
-    to += n * block_outputs * kOutputBytes;
+      write_steps(lines, n, flip, strip_outputs, shape.strip_bytes_of(n_steps), to);
+    to += n * strip_outputs * kOutputBytes;
   }
 }
 

@@ -208,7 +208,7 @@ struct DotI8 {
   static constexpr int kOutputs = 8, kParts = 2;
   static constexpr bool kHalves = false;
   static constexpr int columns_for(int) { return 2; }
-  static constexpr int kBlockOutputs = 16;
+  static constexpr int kStripOutputs = 16;
   static constexpr int kept_columns_for(int) { return 0; }
   using Acc = __m256i;
   using W = __m256i;
@@ -345,7 +345,7 @@ struct DotI4Table : DotI4 {
 // Of kNonUniformTable the distances from its least value are looked up, and what that adds is taken
 // away from the sum: no signs move, and the products of two steps share a sum of 16 bits. Two steps
 // at a time, so that weights and the sums of six rows stay in registers.
-struct DotI4SmallTable : DotI4 {
+struct DotI4NonUniform : DotI4 {
   static constexpr int kSteps = 2;
   static constexpr bool kHasTable = true;
   using Values = __m256i;

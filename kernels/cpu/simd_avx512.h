@@ -385,11 +385,11 @@ struct DotI4Table : DotI4 {
 };
 
 #if defined(__AVX512VNNI__)
-using DotI4SmallTable = DotI4Table;  // sums of 32 bits take any table
+using DotI4NonUniform = DotI4Table;  // sums of 32 bits take any table
 #else
 // Of kNonUniformTable the distances from its least value are looked up, as with AVX2. Eight of
 // their products fit 16 bits, too, so that the sums are those of DotI4.
-struct DotI4SmallTable : DotI4 {
+struct DotI4NonUniform : DotI4 {
   static constexpr bool kHasTable = true;
   using Values = __m512i;
   FT_INLINE Values values(const std::int8_t* table) {

@@ -230,4 +230,4 @@ struct DotI4Table : DotI4 {
   }
   FT_INLINE Acc begin_table(std::int32_t) { return Acc{}; }
 };
-using DotI4SmallTable = DotI4Table;
+using DotI4NonUniform = DotI4Table;

@@ -102,7 +102,7 @@ constexpr std::int64_t row_bytes(DType dtype,
 }
 
 // As the numerics fingerprint has a type of weights: "int8", "int4/32", with zero points
-// "int4z/32", floats of four bits "e2m1/32", values that are not evenly spaced "int4n/32".
+// "int4z/32", floats of four bits "e2m1/32", non-uniform values "int4n/32".
 std::string weight_type_name(DType dtype, std::int64_t group, Int4Kind kind);
 
 // The longest row of a kI8 matrix that backends take.

@@ -74,7 +74,7 @@ inline std::string name_of(const WeightType& type) {
          (type.kind == Int4Kind::kOffset       ? ""
           : type.kind == Int4Kind::kZeroPoints ? " with zero points"
           : type.kind == Int4Kind::kE2m1       ? " of E2M1"
-                                               : " of values not evenly spaced");
+                                               : " of non-uniform values");
 }
 
 inline std::vector<WeightType> types_on_cpu() {

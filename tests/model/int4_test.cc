@@ -280,14 +280,14 @@ double squared_error(const std::vector<float>& values,
   return error;
 }
 
-TEST(Int4, TheTableOfUnevenValuesAscendsAndHasZeroAtTheCodeThatFillsUp) {
+TEST(Int4, TheTableOfNonUniformValuesAscendsAndHasZeroAtTheCodeThatFillsUp) {
   for (std::size_t code = 0; code < 16; ++code)
     EXPECT_EQ(kNonUniformTable[code], test::kNonUniform[code]);
   EXPECT_TRUE(std::ranges::is_sorted(kNonUniformTable, std::ranges::less_equal{}));
   EXPECT_EQ(kNonUniformTable[8], 0);
 }
 
-TEST(Int4, UnevenValuesAreTheNearestOnes) {
+TEST(Int4, NonUniformValuesAreTheNearestOnes) {
   std::mt19937 random(11);
   for (const std::int64_t group : kInt4Groups) {
     std::normal_distribution<float> normal(0, 0.3f);
@@ -306,7 +306,7 @@ TEST(Int4, UnevenValuesAreTheNearestOnes) {
 
 // A group whose scale is exactly 1: it holds what the table holds, and what lies between is too
 // little to move the scale by half of its last bit.
-TEST(Int4, HalfwayBetweenUnevenValuesIsTheLargerOne) {
+TEST(Int4, HalfwayBetweenNonUniformValuesIsTheLargerOne) {
   std::vector<float> values(test::kNonUniform.begin(), test::kNonUniform.end());
   values.insert(values.end(), {-1.5f, -0.5f, 0.5f, 2.0f, std::nextafter(0.5f, 0.0f)});
   values.resize(128, -17);
@@ -318,7 +318,7 @@ TEST(Int4, HalfwayBetweenUnevenValuesIsTheLargerOne) {
 }
 
 // By how much: docs/adr/0037-non-uniform-values-of-four-bits.md.
-TEST(Int4, UnevenValuesLeaveLessErrorThanEvenOnes) {
+TEST(Int4, NonUniformValuesLeaveLessErrorThanUniformOnes) {
   std::mt19937 random(12);
   for (const std::int64_t group : kInt4Groups) {
     std::normal_distribution<float> normal(0, 0.02f);
@@ -333,7 +333,7 @@ TEST(Int4, UnevenValuesLeaveLessErrorThanEvenOnes) {
 
 // Beside the best of all scales from half of to all of what has the largest value at the table's
 // end.
-TEST(Int4, ThreeScalesAreEnoughForUnevenValues) {
+TEST(Int4, ThreeScalesAreEnoughForNonUniformValues) {
   std::mt19937 random(13);
   std::normal_distribution<float> normal(0, 1);
   double got = 0, least_of_all = 0;
@@ -363,7 +363,7 @@ TEST(Int4, ThreeScalesAreEnoughForUnevenValues) {
   EXPECT_LE(got, 1.05 * least_of_all);
 }
 
-TEST(Int4, UnevenValuesOfANegatedRowHaveTheSameCodes) {
+TEST(Int4, NonUniformValuesOfANegatedRowHaveTheSameCodes) {
   std::mt19937 random(14);
   std::normal_distribution<float> normal(0, 5);
   std::vector<float> values(300), negated(300);
@@ -375,7 +375,7 @@ TEST(Int4, UnevenValuesOfANegatedRowHaveTheSameCodes) {
   EXPECT_EQ(q.codes, n.codes);
 }
 
-TEST(Int4, UnevenValuesOfZerosAndOfTheSmallestNumbersStayFinite) {
+TEST(Int4, NonUniformValuesOfZerosAndOfTheSmallestNumbersStayFinite) {
   for (const float value : {0.0f, -0.0f, 1e-45f, 1.2e-38f, 3.4e38f, -3.4e38f}) {
     SCOPED_TRACE(value);
     const std::vector<float> values(40, value);
