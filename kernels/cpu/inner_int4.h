@@ -13,8 +13,8 @@
 // DotI4NonUniform, whose codes are looked up, values(table), and its begin_table(start) takes away
 // what they have added. A DotI4NonUniform is for kNonUniformTable alone.
 // With kShortColumns: half_step(p, half, values), multiply(w, four_codes(a)),
-// add_products(products, w, a), whose sums of kSteps steps fit 16 bits, and
-// add_pairs(sum, products).
+// add_products(products, w, a), add_pairs(sum, products), and kMostWeight, the largest weight,
+// whose products of kSteps steps fit sums of 16 bits.
 
 // Unit and group of weights that share a scale, in values of k.
 template <int kGroup>
@@ -137,6 +137,8 @@ void int4_tile(const TileArgs& given) {
 // a row's codes: where registers cannot hold the weights of several steps beside the sums.
 template <class Dot, int kRows, int kColumns, Prefetch kPrefetch, int kGroup, Int4Kind kKind>
 void short_int4_tile(const TileArgs& given) {
+  static_assert(fits_i16(4 * Dot::kSteps, Dot::kMostWeight),
+                "each sum has four products of a step");
   const TileArgs args = given;  // what is written to c cannot change it
   constexpr int kUnit = kInt4Unit<kGroup>, kUnitSteps = kUnit / kInt4StepValues;
   constexpr int kUnitLines = kUnitSteps * kStepBytes / static_cast<int>(kLine);
@@ -308,7 +310,9 @@ Product make_int4_product() {
   product.group_header_bytes = int4_header_bytes(kKind);
   product.chunk_steps = Simd::kChunkSteps;  // one tile takes a panel whole: it reads line by line
   product.scale = scale_outputs;
-  static_assert(Simd::kChunkSteps * kInt4StepValues % kGroup == 0, "chunks are whole groups");
+  static_assert(
+      Simd::kChunkSteps % kChunkMultiple == 0 && kChunkMultiple * kInt4StepValues % kGroup == 0,
+      "chunks are whole groups");
   // Tiles look at a kind for its zero points alone: those of two tables may be the same functions.
   if constexpr (kKind == Int4Kind::kE2m1) {
     product.int4_table = kE2m1Table.data();

@@ -101,6 +101,8 @@ FT_INLINE void add_steps(Turn& turn,
                          std::int64_t a_stride,
                          std::int64_t n_steps,
                          Sums<Dot, kRows, kColumns>& acc) {
+  static_assert(strip_outputs<Dot>() == kPanel || kTurnsOfStrip<Dot, kColumns> == 1,
+                "several turns of a strip would ask for the same lines");
   constexpr std::int64_t kActivationStep = kKPerStep * activation_bytes(Dot::kActivation);
   constexpr bool kStreamNear = kPrefetch == Prefetch::kStream && kTurnsOfStrip<Dot, kColumns> == 1;
   constexpr bool kNextChunk = kPrefetch == Prefetch::kStream && !kStreamNear;
@@ -296,9 +298,11 @@ Product make_product() {
   product.k_per_step = kKPerStep;
   product.strip_outputs = strip_outputs<Dot>();
   product.halves_of = Dot::kHalves ? Dot::kOutputs : 0;
+  static_assert(!Dot::kHalves || strip_outputs<Dot>() == kPanel, "strips have no halves");
+  static_assert(Simd::kChunkSteps % kChunkMultiple == 0);
   if constexpr (is_integer(Dot::kActivation)) {
     constexpr int kGroupSteps = kGroupValues / kKPerStep;
-    static_assert(Simd::kChunkSteps % kGroupSteps == 0 && kStreamSteps % kGroupSteps == 0,
+    static_assert(kChunkMultiple % kGroupSteps == 0 && kStreamSteps % kGroupSteps == 0,
                   "chunks are whole groups");
     product.k_multiple = kGroupValues;
   }

@@ -44,20 +44,32 @@ struct PlainCodes {};
 // point of every output.
 inline constexpr int kGroupValues = 64;
 struct RowGroup {
-  float scale = 0;         // a value is its code times it
-  std::int32_t start = 0;  // -128 times the sum of the codes: weights are stored as w + 128
+  float scale = 0;  // a value is its code times it
+  // -128 times the sum of the codes: weights are stored as w + 128. With kI16Pairs the low ones
+  // alone are, so the sum is over their codes.
+  std::int32_t start = 0;
 };
+inline constexpr int kMostRowCode = 127;  // of a row; the least one is its negative
 // Weights of four bits are stored as w + 8, or their zero point stands beside them: what start is
 // over -8 times the sum of the codes, and over -1 times it. A table's values have 128 added where
 // the processor's product takes weights without a sign, which is what start takes away.
 inline constexpr std::int32_t kStartOverInt4 = 16, kStartOverSum = 128;
 
 // Where byte products take weights without a sign, kNonUniformTable is kept as the distances of its
-// values from the least one. They are small: four pairs of products with a row's codes, which are
-// -127 to 127, fit a signed sum of 16 bits.
+// values from the least one. They are small, so that several products with a row's codes fit a
+// signed sum of 16 bits.
 inline constexpr std::int32_t kLeastNonUniform = kNonUniformTable.front();
-static_assert(kLeastNonUniform < 0 &&
-              4 * 2 * 127 * (kNonUniformTable.back() - kLeastNonUniform) <= 32767);
+inline constexpr std::int32_t kMostNonUniformDistance = kNonUniformTable.back() - kLeastNonUniform;
+static_assert(kLeastNonUniform < 0);
+
+// Whether any sum of n_products products of a row's codes with weights of 0 to most_weight fits.
+constexpr bool fits_i16(int n_products, int most_weight) {
+  return n_products * kMostRowCode * most_weight <= 32767;
+}
+
+// In steps. Where several tiles share a panel, chunks of k are multiples of it: whole groups of
+// every product, and whole tiles of a matrix unit.
+inline constexpr int kChunkMultiple = 16;
 
 // One tile: rows x one panel over n_steps steps, whole groups of them where there are some. Sums
 // come from and go to c, [rows][kPanel].
@@ -80,7 +92,8 @@ using TileFunction = void (*)(const TileArgs&);
 // kI16Pairs: of four such integers a0 to a3: a0, a2, a1 - 256 a0, a3 - 256 a2. A pair of weights is
 // one number of 16 bits there, low + 256 high; times a0, it adds 256 high a0 to low a0, which high
 // times a1 - 256 a0 takes away again. So the low weights need not be unpacked. They are stored as
-// w + 128, the high ones as w.
+// w + 128, the high ones as w. Codes reach kMostRowCode at most: with -128 the difference would not
+// fit 16 bits.
 enum class Activation : std::uint8_t { kF32, kBf16, kI8, kI16, kI16Pairs };
 constexpr int activation_bytes(Activation activation) {
   return activation == Activation::kF32 ? 4 : activation == Activation::kI8 ? 1 : 2;
@@ -111,7 +124,7 @@ struct Product {
   // [strip_outputs]. A tile that keeps the sums of a strip reads its weights as they lie.
   int strip_outputs = kPanel;
   int tile_rows = kTileRows;  // most rows of one tile
-  int chunk_steps = 0;        // of k, where several tiles share a panel
+  int chunk_steps = 0;        // of k, at most, where several tiles share a panel
   // [rows - 1]: of k, where one tile has the panel to itself; 0: all at once.
   int stream_steps[kMostTileRows] = {};
   TileFunction tile[kMostTileRows][kPrefetches] = {};  // [rows - 1][prefetch]

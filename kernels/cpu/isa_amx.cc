@@ -10,6 +10,9 @@ namespace foretoken::cpu {
 namespace {
 
 constexpr int kStepsPerTile = 16;
+constexpr int kChunkSteps = 256;  // 64 KiB: the second cache feeds a matrix unit well enough
+static_assert(kChunkSteps % kChunkMultiple == 0 && kChunkMultiple % kStepsPerTile == 0,
+              "chunks are whole tiles");
 
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
@@ -233,7 +236,7 @@ Product tiled_product() {
   product.k_per_step = 2;
   product.k_multiple = kStepsPerTile * product.k_per_step;
   product.tile_rows = kMostTileRows;
-  product.chunk_steps = 256;  // 64 KiB: the second cache feeds a matrix unit well enough
+  product.chunk_steps = kChunkSteps;
   for (auto& row : product.tile) {
     row[0] = tile<Prefetch::kNone>;
     row[1] = tile<Prefetch::kStream>;

@@ -26,6 +26,7 @@ void pair_codes(const std::int8_t* codes, std::int64_t n, RowGroup* groups, std:
     for (int k = 0; k < kGroupValues; k += 4) {
       const std::int8_t* four = codes + i + k;
       for (int half = 0; half < 2; ++half) {
+        static_assert(256 * kMostRowCode + kMostRowCode <= 32767);
         const int low = four[2 * half], high = four[2 * half + 1];
         pairs[k + half] = static_cast<std::int16_t>(low);
         pairs[k + half + 2] = static_cast<std::int16_t>(high - 256 * low);
@@ -49,7 +50,6 @@ void scale_outputs(const PackedView& view, std::int64_t panel, std::int32_t n_ro
 // As even as can be and no more than `most` steps, whole groups: what a short last chunk asks for
 // ahead of time is little of the next panel. most: a multiple of kChunkMultiple.
 std::int64_t even_chunk(std::int64_t n_steps, std::int64_t most) {
-  constexpr std::int64_t kChunkMultiple = 16;
   const std::int64_t n = (n_steps + most - 1) / most, steps = (n_steps + n - 1) / n;
   return (steps + kChunkMultiple - 1) / kChunkMultiple * kChunkMultiple;
 }

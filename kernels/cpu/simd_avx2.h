@@ -201,8 +201,8 @@ struct DotBf16 {
   FT_INLINE Acc zero() { return Simd::zero(); }
 };
 
-// Integer sums are exact in any order, and modulo 2^32 in between. A column is eight outputs, so
-// that the sums of six rows and two columns stay in registers.
+// Integer sums are exact in any order. A column is eight outputs, so that the sums of six rows and
+// two columns stay in registers.
 struct DotI8 {
   static constexpr Activation kActivation = Activation::kI16Pairs;
   static constexpr int kOutputs = 8, kParts = 2;
@@ -240,7 +240,8 @@ struct DotI8 {
 // Weights of four bits. A step of eight outputs is 32 bytes: k to k + 3 in the low halves, k + 4 to
 // k + 7 in the high ones. Products are at most 15 * 127; the sixteen of four steps fit 16 bits.
 struct DotI4 {
-  static constexpr int kOutputs = 8, kSteps = 4;
+  static constexpr int kOutputs = 8, kSteps = 4, kMostWeight = 15;
+  static_assert(fits_i16(4 * kSteps, kMostWeight));
   static constexpr int kShortColumns = 2;  // of short_int4_tile: twelve sums of six rows
   static constexpr int kept_columns_for(int) { return 0; }
   using Acc = __m256i;
@@ -343,10 +344,11 @@ struct DotI4Table : DotI4 {
 };
 
 // Of kNonUniformTable the distances from its least value are looked up, and what that adds is taken
-// away from the sum: no signs move, and the products of two steps share a sum of 16 bits. Two steps
-// at a time, so that weights and the sums of six rows stay in registers.
+// away from the sum: no signs move. Products of two steps fit a sum of 16 bits, those of more steps
+// do not.
 struct DotI4NonUniform : DotI4 {
-  static constexpr int kSteps = 2;
+  static constexpr int kSteps = 2, kMostWeight = kMostNonUniformDistance;
+  static_assert(fits_i16(4 * kSteps, kMostWeight));
   static constexpr bool kHasTable = true;
   using Values = __m256i;
   struct W {

@@ -314,7 +314,7 @@ struct DotI4 {
     }
   }
 #else
-  // Products are at most 15 * 127; eight of them fit 16 bits.
+  static_assert(fits_i16(4 * kSteps, 15));
   FT_INLINE Acc mac(Acc c, const W& w, const std::byte* a) {
     const __m512i x = _mm512_add_epi16(_mm512_maddubs_epi16(w.quarter[0], four(a)),
                                        _mm512_maddubs_epi16(w.quarter[1], four(a + 4)));
@@ -387,9 +387,10 @@ struct DotI4Table : DotI4 {
 #if defined(__AVX512VNNI__)
 using DotI4NonUniform = DotI4Table;  // sums of 32 bits take any table
 #else
-// Of kNonUniformTable the distances from its least value are looked up, as with AVX2. Eight of
-// their products fit 16 bits, too, so that the sums are those of DotI4.
+// Of kNonUniformTable the distances from its least value are looked up, as with AVX2. Products of
+// two steps fit 16 bits, too, so that the sums are those of DotI4.
 struct DotI4NonUniform : DotI4 {
+  static_assert(fits_i16(4 * kSteps, kMostNonUniformDistance));
   static constexpr bool kHasTable = true;
   using Values = __m512i;
   FT_INLINE Values values(const std::int8_t* table) {

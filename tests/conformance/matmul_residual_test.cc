@@ -47,7 +47,7 @@ TEST_P(MatmulResidual, MatchesReferenceOnEveryCase) {
 
 // Of one code a row, beside inputs that are all as large as they can be: what sums of 16 bits must
 // hold.
-TEST_P(MatmulResidual, SumsOfTheLargestProductsDoNotWrap) {
+TEST_P(MatmulResidual, Int4SumsOfTheLargestProductsDoNotWrap) {
   const std::int32_t n_out = 16, n_in = 256;
   for (const WeightType& type : weight_types()) {
     if (type.dtype != DType::kI4) continue;
@@ -69,6 +69,32 @@ TEST_P(MatmulResidual, SumsOfTheLargestProductsDoNotWrap) {
         ASSERT_TRUE(close(run(backend(), packed, x, before, false), want));
       }
   }
+}
+
+// Rows of the least and the largest weights, and of both by turns, beside inputs of both signs by
+// turns: what a number of 16 bits that stands for two weights, or for two inputs, must hold.
+TEST_P(MatmulResidual, Int8PairsOfTheLargestNumbersDoNotWrap) {
+  const std::int32_t n_out = 16, n_in = 256;
+  const WeightType type{DType::kI8};
+  Weights weights(rng, type, n_out, n_in);
+  for (std::int64_t row = 0; row < n_out; ++row)
+    for (std::int64_t k = 0; k < n_in; ++k)
+      weights.raw[static_cast<std::size_t>(1 + row * n_in + k)] =
+          static_cast<std::byte>(((k % 2 == 0 ? row : row / 2) % 2 == 0) ? -128 : 127);
+  const LinearSource source = weights.source();
+  const Linear packed = backend().pack({&source, 1});
+  for (const float even : {1.0f, -1.0f})
+    for (const float odd : {1.0f, -1.0f})
+      for (const std::int32_t n_rows : {1, 6}) {
+        SCOPED_TRACE(testing::Message() << even << " " << odd << " " << n_rows);
+        std::vector<float> x(static_cast<std::size_t>(n_rows * n_in), odd);
+        for (std::size_t i = 0; i < x.size(); i += 2) x[i] = even;
+        const std::vector<float> before(static_cast<std::size_t>(n_rows * n_out));
+        const auto want =
+            ref::matmul_residual({.x = x.data(), .n_rows = n_rows}, ref::Matrix({&source, 1}),
+                                 before.data(), rounding(type));
+        ASSERT_TRUE(close(run(backend(), packed, x, before, false), want));
+      }
 }
 
 TEST_P(MatmulResidual, TheEmptyBatchWritesNothing) {
