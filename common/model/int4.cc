@@ -25,8 +25,7 @@ std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
 float to_nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
 // What the search needs of a kind of codes: the value nearest to x, among those that codes stand
-// for; its code; and what the value of largest magnitude is divided by to
-// have a scale.
+// for; its code; and what the value of largest magnitude is divided by to have a scale.
 struct Offset8 {
   static float nearest(float x) { return std::clamp(to_nearest(x), -8.0f, 7.0f); }
   static std::uint8_t nearest_code(float x) {
@@ -188,7 +187,7 @@ float best_scale<NonUniform>(std::span<const float> values,
                              std::span<const float> importance,
                              float unit,
                              DType type) {
-  FORETOKEN_CHECK(importance.empty(), "of kinds that folders have");
+  FORETOKEN_CHECK(importance.empty(), "kNonUniform takes no importance");
   const float extreme = extreme_of(values);
   float best = 0, most = -1;
   for (const float factor : {1.05f, 0.92f, 0.8f}) {

@@ -37,16 +37,17 @@ struct Int4Search {
   // kF32: scales of eleven bits, as rows in memory have; kBf16 and kF16: those that the type holds.
   DType scale_type = DType::kF32;
   // How much the squared error of each column counts, [row.size()], none negative; empty: all
-  // alike.
+  // alike. Must be empty with kNonUniform.
   std::span<const float> importance = {};
   // What codes stand for. kZeroPoints: as kOffset, for zero points of 8.
   Int4Kind kind = Int4Kind::kOffset;
 };
 
-// Of each group the scale, of eight about (value of largest magnitude) / -8, over 12 of kE2m1 or
-// over the least value of kNonUniformTable, that has the least squared error; of equal ones the
-// first. Codes are those of the nearest values; of kNonUniform, halfway, the larger one. False if a
-// value is not finite.
+// Of each group a scale, and the codes of the values nearest to its weights; of kNonUniform,
+// halfway, the larger one. The scale is the one with the least squared error of eight about
+// (weight of largest magnitude) / -8, of kE2m1 over 12. Of kNonUniform three about that weight over
+// the least value of the table make codes, for which the scale with the least squared error is
+// computed; the best of these three. Of equal ones the first. False if a value is not finite.
 // codes: [row.size()]. scales: one for each group.
 [[nodiscard]] bool quantise_groups(std::span<const float> row,
                                    const Int4Search& search,

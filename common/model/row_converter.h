@@ -37,8 +37,9 @@ struct WantedRows {
   Range rows, columns;
   // Of int4: a part of the stored group where that is int4 too, and the columns begin with one.
   std::int64_t group = 0;
-  Int4Kind kind =
-      Int4Kind::kOffset;  // that of the stored ones, or kZeroPoints where those are kOffset
+  // Of int4. Stored codes keep theirs, or become kZeroPoints where they are kOffset; floats become
+  // any.
+  Int4Kind kind = Int4Kind::kOffset;
 };
 
 class RowConverter final : public RowReader {

@@ -68,8 +68,8 @@ using Int4Table = std::array<std::int8_t, 16>;
 inline constexpr Int4Table kE2m1Table{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 // Close together where a group has many weights, near zero. Ascending; code 8 is zero. Of integers
-// that are at most 32 apart those with the least error: eight products fit a sum of 16 bits
-// (docs/adr/0037-non-uniform-values-of-four-bits.md).
+// that are at most 32 apart, so that eight products fit a sum of 16 bits, those with the least
+// error that the search of docs/adr/0037-non-uniform-values-of-four-bits.md found.
 inline constexpr Int4Table kNonUniformTable{-17, -13, -10, -8, -6, -4, -2, -1,
                                             0,   1,   3,   5,  7,  9,  12, 15};
 
