@@ -358,17 +358,14 @@ struct DotI4NonUniform : DotI4 {
     const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
     return _mm256_broadcastsi128_si256(_mm_sub_epi8(values, _mm_set1_epi8(kLeastNonUniform)));
   }
+  FT_INLINE Acc half_step(const std::byte* p, int half, const Values& values) {
+    return _mm256_shuffle_epi8(values, DotI4::half_step(p, half, {}));
+  }
   FT_INLINE W weights(const std::byte* p, const Values& values) {
-    const __m256i low = _mm256_set1_epi8(15);
     W w;
-#pragma GCC unroll 2
-    for (int step = 0; step < kSteps; ++step) {
-      const __m256i both =
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + step * kStepBytes));
-      w.part[2 * step] = _mm256_shuffle_epi8(values, _mm256_and_si256(both, low));
-      w.part[2 * step + 1] =
-          _mm256_shuffle_epi8(values, _mm256_and_si256(_mm256_srli_epi16(both, 4), low));
-    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 2 * kSteps; ++i)
+      w.part[i] = half_step(p + i / 2 * kStepBytes, i % 2, values);
     return w;
   }
   FT_INLINE Acc mac(const Acc& c, const W& w, const std::byte* a) {
@@ -383,9 +380,6 @@ struct DotI4NonUniform : DotI4 {
     Acc sum = _mm256_add_epi32(c, _mm256_madd_epi16(products, _mm256_set1_epi16(1)));
     asm("" : "+x"(sum));  // as in DotI8
     return sum;
-  }
-  FT_INLINE Acc half_step(const std::byte* p, int half, const Values& values) {
-    return _mm256_shuffle_epi8(values, DotI4::half_step(p, half, {}));
   }
   FT_INLINE Acc begin_table(std::int32_t start) {
     return begin(start / kStartOverSum * -kLeastNonUniform);
