@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <random>
+#include <string>
 #include <vector>
 
+#include "common/model/safetensors.h"
 #include "kernels/include/numerics.h"
 #include "kernels/include/types.h"
 #include "tests/model/int4_rows.h"
@@ -97,10 +100,11 @@ TEST(Int4, RowsOfZerosAndOfTheSmallestNumbersStayFinite) {
   for (const float value : {0.0f, -0.0f, 1e-45f, 1.2e-38f, 3.4e38f, -3.4e38f}) {
     SCOPED_TRACE(value);
     const Written w = written(std::vector<float>(40, value), 32);
-    for (const double x : decoded(w.row, 40, 32, w.scale).values) {
-      EXPECT_TRUE(std::isfinite(x));
-      EXPECT_NEAR(x, static_cast<double>(value), std::fabs(static_cast<double>(value)) / 8 + 1e-38);
-    }
+    // The nearest of the eight scales is 1.01 times the best one; the least scale is the least
+    // float, beside which the least values become zero.
+    for (const double x : decoded(w.row, 40, 32, w.scale).values)
+      EXPECT_NEAR(x, static_cast<double>(value),
+                  std::fabs(static_cast<double>(value)) / 64 + 8 * 0x1p-149);
   }
 }
 
@@ -317,50 +321,96 @@ TEST(Int4, HalfwayBetweenNonUniformValuesIsTheLargerOne) {
               testing::ElementsAre(7, 8, 9, 10, 8));
 }
 
-// By how much: docs/adr/0037-non-uniform-values-of-four-bits.md.
+// By how much: docs/adr/0037-non-uniform-values-of-four-bits.md. It is least in groups of 32: over
+// samples of so many values the quotient is 0.9425 with a standard deviation of 0.0043, of which
+// the bound is six away.
 TEST(Int4, NonUniformValuesLeaveLessErrorThanUniformOnes) {
   std::mt19937 random(12);
   for (const std::int64_t group : kInt4Groups) {
     std::normal_distribution<float> normal(0, 0.02f);
-    std::vector<float> values(12800);
+    std::vector<float> values(128000);
     for (float& x : values) x = normal(random);
     const auto error = [&](Int4Kind kind) {
       return squared_error(values, group, kind, quantised(values, group, kind));
     };
-    EXPECT_LT(error(Int4Kind::kNonUniform), 0.95 * error(Int4Kind::kOffset)) << group;
+    EXPECT_LT(error(Int4Kind::kNonUniform), 0.97 * error(Int4Kind::kOffset)) << group;
   }
 }
 
-// Beside the best of all scales from half of to all of what has the largest value at the table's
-// end.
+// What the nearest values of the table leave over of a group with this scale.
+double non_uniform_error(const std::vector<float>& values, double scale) {
+  double error = 0;
+  for (const float x : values) {
+    double nearest = 1e300;
+    for (const int value : test::kNonUniform)
+      nearest = std::min(nearest, std::fabs(value * scale - static_cast<double>(x)));
+    error += squared(nearest);
+  }
+  return error;
+}
+
+// For its codes no scale has less error than the computed one, so none of the three that codes are
+// made for has. Its rounding to eleven bits adds at most 2^-22 of the squares, and sums of 24 bits
+// at most 2^-19. Beside the best of all scales from half of to 1.2 times what has the largest value
+// at the table's end: over so many groups the quotient is 1.0375 with a standard deviation of
+// 0.0026, of which the bound is almost five away.
 TEST(Int4, ThreeScalesAreEnoughForNonUniformValues) {
   std::mt19937 random(13);
   std::normal_distribution<float> normal(0, 1);
   double got = 0, least_of_all = 0;
-  for (int n = 0; n < 100; ++n) {
+  for (int n = 0; n < 500; ++n) {
     std::vector<float> values(32);
     for (float& x : values) x = normal(random);
     const Quantised q = quantised(values, 32, Int4Kind::kNonUniform);
     const double error = squared_error(values, 32, Int4Kind::kNonUniform, q);
-    double extreme = 0, least = 1e300;
-    for (const float x : values)
+    double extreme = 0, squares = 0, least = 1e300;
+    for (const float x : values) {
       if (std::fabs(x) > std::fabs(extreme)) extreme = static_cast<double>(x);
-    for (int percent = 50; percent <= 120; ++percent) {
-      double sum = 0;
-      for (const float x : values) {
-        const double scale = extreme / -17 * percent / 100;
-        double nearest = 1e300;
-        for (const int value : test::kNonUniform)
-          nearest = std::min(nearest, std::fabs(value * scale - static_cast<double>(x)));
-        sum += squared(nearest);
-      }
-      least = std::min(least, sum);
+      squares += squared(static_cast<double>(x));
     }
-    EXPECT_LE(error, 1.5 * least);
+    for (const double factor : {1.05, 0.92, 0.8})
+      EXPECT_LE(error, non_uniform_error(values, extreme / -17 * factor) + 0x1p-18 * squares);
+    for (int percent = 50; percent <= 120; ++percent)
+      least = std::min(least, non_uniform_error(values, extreme / -17 * percent / 100));
     got += error;
     least_of_all += least;
   }
   EXPECT_LE(got, 1.05 * least_of_all);
+}
+
+template <class T>
+std::vector<T> tensor_of(const SafetensorsFile& file, const std::string& name) {
+  for (const TensorInfo& info : file.tensors()) {
+    if (info.name != name) continue;
+    std::vector<T> values(info.n_elements());
+    std::memcpy(values.data(), file.bytes(info).data(), values.size() * sizeof(T));
+    return values;
+  }
+  ADD_FAILURE() << "no tensor " << name;
+  return {};
+}
+
+// A row in which other factors, and another table, would change something (make_int4_rows.py).
+TEST(Int4, NonUniformValuesAreThoseOfTheReference) {
+  const SafetensorsFile golden(std::filesystem::path(FORETOKEN_SOURCE_DIR) /
+                               "tests/fixtures/int4/non_uniform.safetensors");
+  const auto values = tensor_of<float>(golden, "values");
+  const std::int64_t n = std::ssize(values);
+  for (const std::int64_t group : kInt4Groups) {
+    SCOPED_TRACE(group);
+    const std::string of_group = "/" + std::to_string(group);
+    std::vector<std::byte> row(static_cast<std::size_t>(row_bytes(DType::kI4, n, group)));
+    const auto scale = quantise_row_to_int4(values, group, Int4Kind::kNonUniform, row.data());
+    ASSERT_TRUE(scale.has_value());
+    EXPECT_EQ(std::vector{*scale}, tensor_of<float>(golden, "row_scale" + of_group));
+    const Int4Row d = decoded(row, n, group, *scale, Int4Kind::kNonUniform);
+    const auto codes = tensor_of<std::uint8_t>(golden, "codes" + of_group);
+    EXPECT_EQ(std::vector<int>(d.codes.begin(), d.codes.begin() + n),
+              std::vector<int>(codes.begin(), codes.end()));
+    std::vector<std::uint16_t> halves(static_cast<std::size_t>(int4_groups_of(n, group)));
+    std::memcpy(halves.data(), row.data() + int4_code_bytes(n, group), 2 * halves.size());
+    EXPECT_EQ(halves, tensor_of<std::uint16_t>(golden, "scales" + of_group));
+  }
 }
 
 TEST(Int4, NonUniformValuesOfANegatedRowHaveTheSameCodes) {
@@ -382,9 +432,11 @@ TEST(Int4, NonUniformValuesOfZerosAndOfTheSmallestNumbersStayFinite) {
     std::vector<std::byte> row(static_cast<std::size_t>(row_bytes(DType::kI4, 40, 32)));
     const auto scale = quantise_row_to_int4(values, 32, Int4Kind::kNonUniform, row.data());
     ASSERT_TRUE(scale.has_value());
+    // A scale has eleven bits; the least one is the least float, beside which the least values
+    // become zero.
     for (const double x : decoded(row, 40, 32, *scale, Int4Kind::kNonUniform).values)
       EXPECT_NEAR(x, static_cast<double>(value),
-                  std::fabs(static_cast<double>(value)) / 64 + 1e-38);
+                  std::fabs(static_cast<double>(value)) * 0x1p-10 + 17 * 0x1p-149);
   }
 }
 
