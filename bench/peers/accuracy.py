@@ -3,7 +3,7 @@
 usage: accuracy.py [--work build/peers] [--programs build/release/bin] [--text FILE]      (default text: docs/architecture.md)
 
 Wants what `run.sh --install-only --models smollm2 --peers llama.cpp` leaves. Prints the KL divergence in nats, mean over the positions of
-the text's first 1,000 tokens, how often the likeliest token is the same, and the bytes of the stored weights.
+the text's first 1,000 tokens, how often the likeliest token is the same, and the bytes of the stored weights, where a file has them.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def quantised(program, folder, text, name, *flags):
 
 
 def quantised_while_loading(program, folder, text, name, dtype):
-    """What no folder stores."""
+    """A folder in fewer bits, made while it loads and never written: what that changed."""
     logits = json.loads(run(program, "model", "compare", folder, "--dtype", dtype, "--text", text, "--json"))["logits"]
     line(f"Foretoken {name}", logits["mean_kl_nats"], logits["same_top"], logits["positions"], None)
 
