@@ -167,8 +167,8 @@ std::optional<PackedOrigin> read_packed_origin(const std::filesystem::path& path
   Cursor cursor(std::span<const std::byte>(begin).first(static_cast<std::size_t>(n)));
   Header header;
   PackedOrigin origin;
-  if (!cursor.take(header) || header.magic != kMagic) return std::nullopt;
-  if (header.format != kFormat) return origin;
+  if (!cursor.take(header) || header.magic != kMagic || header.format != kFormat)
+    return std::nullopt;
   if (!cursor.take(origin.model_folder) || !cursor.take(origin.host)) return std::nullopt;
   return origin;
 }

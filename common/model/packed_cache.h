@@ -29,9 +29,8 @@ inline constexpr std::string_view kPackedExtension = ".packed";
 struct PackedOrigin {
   std::string model_folder;
   std::string host;
-  bool is_unknown() const { return model_folder.empty(); }
 };
-// Nothing if it is no such file; unknown if it has the format of another build.
+// Nothing if it is no such file, or has the format of another build.
 std::optional<PackedOrigin> read_packed_origin(const std::filesystem::path& path);
 
 // A lock on a file that ends with this object or the process: shared (LOCK_SH) by those that use

@@ -28,8 +28,7 @@ struct KeptFile {
   }
 };
 
-// Of this user and this host, and those whose format says neither host nor model; the least
-// recently used first.
+// Of this user and this host; the least recently used first.
 std::vector<KeptFile> kept_files(const std::filesystem::path& folder, const std::string& host) {
   std::vector<KeptFile> files;
   std::error_code unreadable;
@@ -40,7 +39,7 @@ std::vector<KeptFile> kept_files(const std::filesystem::path& folder, const std:
       continue;
     if (!S_ISREG(file.status.st_mode) || file.status.st_uid != ::geteuid()) continue;
     auto origin = read_packed_origin(file.path);
-    if (!origin || (!origin->is_unknown() && origin->host != host)) continue;
+    if (!origin || origin->host != host) continue;
     file.origin = std::move(*origin);
     files.push_back(std::move(file));
   }
@@ -48,14 +47,19 @@ std::vector<KeptFile> kept_files(const std::filesystem::path& folder, const std:
   return files;
 }
 
-// An empty folder in its place, or none, is as it would be of a disk that is not mounted.
+// Another folder in the same parent shows that the disk is mounted. A parent without folders, or
+// none, is what an empty mount point looks like, where a lone file may lie as well.
 bool is_gone(const std::filesystem::path& folder) {
   struct stat status {};
   if (!folder.is_absolute() || ::stat(folder.c_str(), &status) == 0 || errno != ENOENT)
     return false;
   std::error_code unreadable;
-  const std::filesystem::directory_iterator beside(folder.parent_path(), unreadable), none;
-  return !unreadable && beside != none;
+  for (std::filesystem::directory_iterator at(folder.parent_path(), unreadable), end;
+       !unreadable && at != end; at.increment(unreadable)) {
+    std::error_code unknown;
+    if (at->is_directory(unknown)) return true;
+  }
+  return false;
 }
 
 bool is_same(const struct stat& a, const struct stat& b) {

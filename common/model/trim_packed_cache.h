@@ -1,6 +1,7 @@
 // Which files of packed weights (packed_cache.h) are removed: those whose model folder is no longer
-// there, and beyond a limit the least recently used. Only files that this user and
-// this host wrote, and that no process uses. Reads their origin only.
+// there, and beyond a limit the least recently used. Only files that this user and this host wrote,
+// and that no process uses: locks of one host may mean nothing on another. The host of a file of
+// another build's format cannot be read: it stays. Reads their origin only.
 // Any thread; several processes may do it at once.
 #pragma once
 
@@ -17,9 +18,9 @@ struct RemovedPackedFile {
   std::string reason;
 };
 
-// First those whose model folder is not there, while others beside it are: else its disk may not be
-// mounted. A folder that cannot be looked at counts as there. Then the least recently used, until
-// those of this host take at most `most_bytes`. Files of another format count, and are removed so.
+// First those whose model folder is not there, while another folder is in the same parent: else its
+// disk may not be mounted. A folder that cannot be looked at counts as there. Then the least
+// recently used, until those of this host take at most `most_bytes`.
 std::vector<RemovedPackedFile> trim_packed_cache(const std::filesystem::path& folder,
                                                  const std::string& host,
                                                  std::uint64_t most_bytes);
