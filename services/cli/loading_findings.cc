@@ -43,14 +43,12 @@ std::string LoadedAs::key(const std::string& name) const {
 LoadedAs loaded_as(const std::filesystem::path& folder,
                    const ModelInfo& info,
                    const LoadedConfig& loaded) {
-  const bool is_drafts_alone = !info.config.head_ids.empty();
   const std::vector<ModelInstances> models = models_of(loaded);
   for (const ModelInstances& model : models)
-    if (!is_drafts_alone && is_configured(folder, model.config.model.target))
-      return {model.config, false};
+    if (is_configured(folder, model.config.model.target)) return {model.config, false};
   for (const ModelInstances& model : models)
     if (is_configured(folder, model.config.model.draft)) return {model.config, true};
-  return {models.front().config, is_drafts_alone};
+  return {models.front().config, !info.config.head_ids.empty()};
 }
 
 std::vector<LoadingNeed> loading_needs(const ModelInfo& info,
@@ -74,8 +72,9 @@ std::vector<LoadingNeed> loading_needs(const ModelInfo& info,
                      device_setting});
   if (!info.config.head_ids.empty())
     needs.push_back({"the place of a draft: its head has " +
-                     std::to_string(info.config.head_ids.size()) + " of " +
-                     std::to_string(info.config.vocab_size) + " ids"});
+                         std::to_string(info.config.head_ids.size()) + " of " +
+                         std::to_string(info.config.vocab_size) + " ids",
+                     as.is_draft ? "" : setting_of("model.target", config.model.target)});
   if (!tokenizer.untested_pattern().empty())
     needs.push_back({"model.patterns = \"any\": tokenizer.json has a pattern of no known tokenizer",
                      regex_policy_from_name(config.model.patterns) == RegexPolicy::kAny
@@ -93,7 +92,7 @@ std::vector<std::string> refused_numbers(const std::filesystem::path& folder,
                                          const ModelConfig& model,
                                          const LoadedAs& as) {
   std::vector<std::string> refused;
-  // A draft falls silent where its positions end.
+  // A draft makes no more proposals where its positions end.
   if (!as.is_draft)
     if (auto why = why_too_long(folder, model, as.config.model.max_model_len))
       refused.push_back(std::move(*why));

@@ -1,6 +1,5 @@
 // What keeps a service from loading a model's folder, beyond what is in the folder: for `model
-// check`. Looks at headers that are read already; what a machine has, such as its memory, is no
-// matter of the folder.
+// check`. Takes headers that were read before. Must not look at the machine, such as its memory.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +12,7 @@
 
 namespace foretoken::cli {
 
-// As what a folder would be loaded.
+// The service that would load a folder, a target or a draft, and its configuration.
 struct LoadedAs {
   const Config& config;  // of that service; borrowed from the configuration
   bool is_draft = false;
@@ -22,8 +21,9 @@ struct LoadedAs {
   std::string key(const std::string& name) const;  // "target.NAME" or "draft.NAME"
 };
 
-// As the target of a model that has the folder as one, else as the draft of one, else as a target
-// of the first model. A folder whose head has some ids only is a draft.
+// The target of a model with this `model.target`, else the draft of one with this `model.draft`.
+// Where the folder is configured as neither, it is for the first model: as its target, or, if the
+// head has some ids only, as its draft.
 LoadedAs loaded_as(const std::filesystem::path& folder,
                    const ModelInfo& info,
                    const LoadedConfig& loaded);

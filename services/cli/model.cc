@@ -146,7 +146,7 @@ int run_model_check(const CliOptions& options) {
   for (auto& sentence : refused_numbers(folder, info.config, as))
     findings.push_back(std::move(sentence));
   const auto n_ranks = static_cast<int>(as.compute().tensor_parallel);
-  if (!not_shardable(info.config, n_ranks)) info = inspect_model(folder, n_ranks);
+  if (n_ranks > 1 && !not_shardable(info.config, n_ranks)) info = inspect_model(folder, n_ranks);
   std::string needs;
   for (const LoadingNeed& need : loading_needs(info, *tokenizer, as)) {
     needs += (needs.empty() ? "" : "; ") + need.what;

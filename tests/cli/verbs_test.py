@@ -694,6 +694,12 @@ class Verbs(unittest.TestCase):
         refused = run("config", "check", "--config", str(of_one))
         self.assertEqual(4, refused.returncode)
         self.assertEqual(f"error: {why}\n  in: model.b.target\n", refused.stderr)
+        needs = f'error: model.target = "{folder}": it needs the place of a draft: its head has 902 of 4096 ids\n'
+        for words in (["--set", f"model.target={folder}"], ["--config", str(of_one)]):
+            refused = run("model", "check", str(folder), *words)
+            self.assertEqual((4, "", needs), (refused.returncode, refused.stdout, refused.stderr), words)
+        as_draft = run("model", "check", str(folder), "--set", f"model.draft={folder}")
+        self.assertEqual((0, ""), (as_draft.returncode, as_draft.stderr))
 
     def test_a_folder_that_cannot_be_looked_at_is_another_users(self):
         checked = run("config", "check", "--set", "model.target=/" + "x" * 300)
