@@ -7,7 +7,7 @@
 #include "common/base/log.h"
 #include "common/client/answer_json.h"
 #include "common/client/client.h"
-#include "services/edge/openai.h"
+#include "services/edge/health_reply.h"
 #include "services/edge/web_page.h"
 
 namespace foretoken::edge {
@@ -63,15 +63,6 @@ WarmModels::Reason why_not_healthy(const Result<wire::StatusReply>& status,
   return models.why_not_ready(*status);
 }
 
-// What kept a model from answering; nothing if it has answered.
-std::optional<std::string> problem_of(const std::optional<Call::Arrival>& arrival) {
-  if (!arrival) return "no answer came";
-  if (const auto* failed = std::get_if<wire::ClientError>(&arrival->answer))
-    return failed->error.message;
-  if (std::holds_alternative<wire::ClientReply>(arrival->answer)) return std::nullopt;
-  return "its answer is of another kind";
-}
-
 // Names the models that cannot answer beside those that can.
 Json healthy(const std::vector<std::string>& not_ready) {
   Json body = {{"status", "ok"}};
@@ -108,10 +99,8 @@ asio::awaitable<void> Edge::warm_up() {
 asio::awaitable<void> Edge::warm_up(std::string model) {
   const auto call = calls_.start(one_token_of(model));
   const auto arrival = co_await call->next(TimePoint::max());
-  auto problem = problem_of(arrival);
-  const bool has_answered = !problem.has_value();
-  models_.note(model, std::move(problem));
-  if (has_answered) log_info("a token has gone through all services", {{"model", model}});
+  if (models_.note(model, arrival ? &arrival->answer : nullptr))
+    log_info("a token has gone through all services", {{"model", model}});
 }
 
 Edge::Reply Edge::health(HttpExchange& exchange) {
@@ -121,12 +110,7 @@ Edge::Reply Edge::health(HttpExchange& exchange) {
     co_return co_await send(exchange, body);
   }
   const WarmModels::Reason reason = why_not_healthy(now, models_, draining_);
-  HttpError error = http_error(Error{ErrorCode::kUnavailable, reason.sentence});
-  error.code = draining_ ? "draining" : std::string("model_") + reason.state;
-  Json body = Json::parse(openai_error_body(error));
-  body["status"] = reason.state;
-  HttpReply reply{.status = 503, .body = to_text(body), .headers = headers_for(exchange.request())};
-  for (auto& header : retry_headers(error)) reply.headers.push_back(std::move(header));
+  HttpReply reply = unhealthy_reply(reason, headers_for(exchange.request()));
   co_await exchange.reply(std::move(reply));
 }
 

@@ -1,9 +1,29 @@
 #include "services/edge/warm_models.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "common/client/client.h"
+
 namespace foretoken::edge {
+namespace {
+
+// What kept a model from answering; nothing if it has answered.
+std::optional<Error> problem_of(const wire::ClientAnswer* answer) {
+  if (answer == nullptr) return Error{ErrorCode::kInternal, "no answer came"};
+  if (const auto* failed = std::get_if<wire::ClientError>(answer)) return error_from(*failed);
+  if (std::holds_alternative<wire::ClientReply>(*answer)) return std::nullopt;
+  return Error{ErrorCode::kInternal, "its answer is of another kind"};
+}
+
+// Of a moment, and not of the model: the same request may be answered when it is sent again.
+bool is_passing(const Error& problem) {
+  return problem.code == ErrorCode::kQueueFull || problem.code == ErrorCode::kDraining ||
+         problem.code == ErrorCode::kUnavailable;
+}
+
+}  // namespace
 
 std::vector<std::string> WarmModels::to_ask(const wire::StatusReply& status) {
   std::vector<std::string> names;
@@ -13,13 +33,15 @@ std::vector<std::string> WarmModels::to_ask(const wire::StatusReply& status) {
   return names;
 }
 
-void WarmModels::note(const std::string& model, std::optional<std::string> problem) {
+bool WarmModels::note(const std::string& model, const wire::ClientAnswer* answer) {
   asked_.erase(model);
   problems_.erase(model);
-  if (problem)
+  if (auto problem = problem_of(answer)) {
     problems_.emplace(model, std::move(*problem));
-  else
-    warm_.insert(model);
+    return false;
+  }
+  warm_.insert(model);
+  return true;
 }
 
 bool WarmModels::is_warm(const wire::ModelStatus& model) const {
@@ -35,9 +57,12 @@ WarmModels::Reason WarmModels::why_not_ready(const wire::StatusReply& status) co
   Reason reason{.sentence = "the models are being loaded"};
   for (const auto& model : status.model_states) {
     if (!model.ready) continue;
-    if (const auto found = problems_.find(model.name); found != problems_.end())
-      return {"failing", "model " + model.name + " does not answer: " + found->second};
-    reason.sentence = "the first token of model " + model.name + " is awaited";
+    const auto found = problems_.find(model.name);
+    const bool has_problem = found != problems_.end();
+    if (has_problem && !is_passing(found->second))
+      return {"failing", "model " + model.name + " does not answer: " + found->second.message};
+    reason.sentence = "the first token of model " + model.name + " is awaited" +
+                      (has_problem ? ": " + found->second.message : "");
   }
   return reason;
 }

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "common/base/result.h"
 #include "common/messages/client.h"
 
 namespace foretoken::edge {
@@ -16,15 +16,16 @@ class WarmModels {
  public:
   // Models to be asked for a token now: those that could answer, have not, and are not being asked.
   std::vector<std::string> to_ask(const wire::StatusReply& status);
-  // The result of asking it: what kept it from answering, nothing if it has answered.
-  void note(const std::string& model, std::optional<std::string> problem);
+  // The answer of a model that was asked; null: none came. True: it has given its token.
+  bool note(const std::string& model, const wire::ClientAnswer* answer);
 
   // Requests can be served: a model that could answer has answered.
   bool is_ready(const wire::StatusReply& status) const;
   // Why no request can be served, where !is_ready(): a model that fails, by name and error, before
-  // those that load or whose first token is awaited.
+  // those that load or whose first token is awaited. One that was refused for want of a place or a
+  // service (queue_full, draining, unavailable) does not fail: it is asked again.
   struct Reason {
-    const char* state = "loading";  // or "failing"
+    const char* state = "loading";  // or "failing"; "draining" of the edge itself
     std::string sentence;
   };
   Reason why_not_ready(const wire::StatusReply& status) const;
@@ -35,7 +36,7 @@ class WarmModels {
   bool is_warm(const wire::ModelStatus& model) const;
 
   std::set<std::string> asked_, warm_;
-  std::map<std::string, std::string> problems_;  // by model: of the last time it was asked
+  std::map<std::string, Error> problems_;  // by model: of the last time it was asked
 };
 
 }  // namespace foretoken::edge
