@@ -74,7 +74,8 @@ struct SpeculationSection {
       "the proposers of requests that name none: one, or a list; ngram is prompt lookup, memory "
       "counts where one runs; none alone: plain decoding");
     v("draft_len", s.draft_len, in_range(0, 32),
-      "most tokens guessed per sequence and round; lookup_len can allow more; 0 = plain decoding");
+      "most tokens proposed per sequence and round; lookup_len can allow more; 0 = plain "
+      "decoding");
     v("lookup_len", s.lookup_len, in_range(0, 32),
       "likewise of ngram, memory and a prediction, which take no steps of a draft; counts where it "
       "is more than draft_len, with adaptive, and for requests that say no length");

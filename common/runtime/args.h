@@ -1,5 +1,5 @@
-// The command line of a service: flags into plain data. Knows CLI11 (in the .cc), and what it must
-// be spared.
+// The command line of a service: flags into plain data. Uses CLI11 (in the .cc), and works around
+// its reading of an empty value.
 #pragma once
 
 #include <optional>

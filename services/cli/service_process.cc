@@ -20,8 +20,8 @@ std::runtime_error could_not(const std::string& what) {
   return std::runtime_error("cannot " + what + ": " + std::strerror(errno));
 }
 
-// This process's, but for what it is notified by itself. The last entry ends with room for the
-// number of the process, which only that process has.
+// The environment of this process without its own notify socket and watchdog, and with those of the
+// service. The last entry ends with room for the process id, which only the child can fill in.
 std::vector<std::string> environment_of(const ProcessSetup& setup) {
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry)
@@ -51,8 +51,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
                          int log,
                          std::string& pid_entry,
                          pid_t parent) {
-  // Its own group, so that a Ctrl-C at the terminal reaches the supervisor alone; and no life
-  // without it.
+  // A group of its own, so that a Ctrl-C at the terminal reaches the supervisor alone. The child
+  // ends when the supervisor does, which may be before prctl().
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(1);

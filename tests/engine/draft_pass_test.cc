@@ -1,4 +1,5 @@
-// Passes of a draft alone, without leases' times or messages: who has rows, and who loses blocks.
+// Passes of a draft alone, without leases' times or messages: which sequences have rows, and which
+// lose blocks.
 #include "common/engine/draft_pass.h"
 
 #include <gmock/gmock.h>
@@ -219,7 +220,7 @@ TEST_F(DraftPassProperties, BranchesTakeNoRowFromAChain) {
   EXPECT_GT(n_branches_, 300u);
 }
 
-// Who loses blocks may differ, and so how far a chain is; not what it has.
+// Which sequences lose blocks may differ, and with it the length of a chain, but not its tokens.
 TEST_F(DraftPassProperties, WhereBlocksAreShortChainsHaveTheSameTokens) {
   for (std::uint32_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
