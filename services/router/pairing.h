@@ -1,5 +1,6 @@
-// Which drafts each target is told to use, and which not. Holds what the log has said of pairs;
-// else a function of the pool. Must not know connections or requests. Work thread only.
+// Which drafts each target is to use, and which not, as messages to the targets. A function of the
+// pool, but for the reasons of refused pairs, of which each is logged once. Must not know
+// connections or requests. Work thread only.
 #pragma once
 
 #include <set>
@@ -14,8 +15,8 @@ namespace foretoken {
 class Pairing {
  public:
   // To each target of the pool: ASSIGN of the drafts that it is to use, UNASSIGN of the others of
-  // its vocabulary. `needed`: the drafts of the pool that are used still. May be said again at any
-  // time, so that a message that was lost is healed by the next round.
+  // its vocabulary. `needed`: the drafts of the pool that are used still. Repeat at any time; a
+  // lost message is replaced by the next call.
   void pair_all(const Pool& pool, std::span<const Worker* const> needed, Actions& actions);
   // To each target: UNASSIGN of a draft that is gone.
   static void unassign(const Pool& pool,

@@ -10,7 +10,6 @@
 #include "common/runtime/outbox.h"
 #include "common/wire/client_codec.h"
 #include "services/router/complaints.h"
-#include "services/router/placement.h"
 
 namespace foretoken {
 namespace {
