@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/result.h"
 #include "common/model/config.h"
 #include "common/model/sequence_reader.h"
 
@@ -37,6 +39,15 @@ void add_row(std::span<const float> reference, std::span<const float> other, Log
   }
 }
 
+// An infinite logit would count as the likeliest one on both sides, and make NaN of every sum.
+void require_finite(std::span<const float> logits, std::size_t position, const char* whose) {
+  if (std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); })) return;
+  throw FatalError(ErrorCode::kMalformed,
+                   std::string("the logits of ") + whose + " at position " +
+                       std::to_string(position) +
+                       " of the text are not all finite: there is nothing to compare");
+}
+
 }  // namespace
 
 LogitDifference compare_logits(Model& reference,
@@ -53,8 +64,12 @@ LogitDifference compare_logits(Model& reference,
     const auto part = tokens.subspan(begin, std::min(chunk, tokens.size() - begin));
     const std::span<const float> p = one.next(part, LogitRows::kAll),
                                  q = two.next(part, LogitRows::kAll);
-    for (std::size_t row = 0; row < part.size(); ++row)
-      add_row(p.subspan(row * vocab, vocab), q.subspan(row * vocab, vocab), d);
+    for (std::size_t row = 0; row < part.size(); ++row) {
+      const auto of_one = p.subspan(row * vocab, vocab), of_two = q.subspan(row * vocab, vocab);
+      require_finite(of_one, begin + row, "the reference");
+      require_finite(of_two, begin + row, "the model beside it");
+      add_row(of_one, of_two, d);
+    }
   }
   const double n_rows = std::max(1.0, static_cast<double>(d.n_positions));
   const double n_logits = n_rows * static_cast<double>(vocab);

@@ -20,6 +20,7 @@ struct LogitDifference {
 };
 
 // Both models read `tokens` as one sequence; each must have room for it. One backend holds both.
+// Throws FatalError (kMalformed) if a logit is not finite.
 LogitDifference compare_logits(Model& reference,
                                Model& other,
                                Backend& backend,

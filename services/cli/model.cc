@@ -231,7 +231,8 @@ int run_self_pair(const CliOptions& options) {
       throw FatalError(ErrorCode::kUnsupportedModel, folder + ": " + *why);
     refuse_trimmed_head(info.config, folder, "a target");
     cost = static_cast<double>(estimate_memory(info, {.dtype = WeightDType::kI4}).weight_bytes) /
-           static_cast<double>(estimate_memory(info, {}).weight_bytes);
+           static_cast<double>(
+               estimate_memory(info, {.dtype = configured_dtype(options.config)}).weight_bytes);
     comparison = compare_logits_of(folder, WeightDType::kI4, sample_tokens(folder, ""));
   } catch (const FatalError& error) {
     return report_error({error.code(), error.what()}), kExitModel;

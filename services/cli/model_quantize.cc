@@ -114,6 +114,16 @@ QuantizeResult write_quantized(const QuantizePlan& plan, ProgressBar bar) {
   return result;
 }
 
+// Of the written folder with its source. An error states that the folder is there.
+LogitComparison comparison_of(const QuantizePlan& plan) {
+  try {
+    return compare_logits_of(plan.source, plan.out, plan.how.to, plan.sample);
+  } catch (const FatalError& error) {
+    throw FatalError(error.code(),
+                     plan.out + " is written, but cannot be compared: " + error.what());
+  }
+}
+
 void print_json(const ModelOptions& m, const QuantizePlan& plan, const QuantizeReport& report) {
   OrderedJson json{{"schema", "foretoken.model_quantize/1"},
                    {"folder", m.other},
@@ -162,7 +172,7 @@ int run_model_quantize(const CliOptions& options) {
   QuantizeReport report;
   report.written = write_quantized(plan, shows ? ProgressBar::kShown : ProgressBar::kSilent);
   report.after = estimate_memory(inspect_model(m.other), {});
-  if (m.compare) report.comparison = compare_logits_of(source, m.other, plan.how.to, plan.sample);
+  if (m.compare) report.comparison = comparison_of(plan);
   if (options.output.json)
     print_json(m, plan, report);
   else

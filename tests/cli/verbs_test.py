@@ -653,6 +653,31 @@ class Verbs(unittest.TestCase):
         paired = run("model", "pair", str(self.folder / "fits"), "demo")
         self.assertEqual(0, paired.returncode, paired.stderr)
 
+    def test_logits_that_are_not_finite_are_not_compared(self):
+        folder = self.folder / "infinite"
+        shutil.copytree(ROOT / "models/demo-draft", folder)
+        path = folder / "model.safetensors"
+        data = bytearray(path.read_bytes())
+        n = int.from_bytes(data[:8], "little")
+        norm = json.loads(data[8:8 + n])["model.norm.weight"]
+        self.assertEqual("BF16", norm["dtype"])
+        begin, end = (8 + n + at for at in norm["data_offsets"])
+        data[begin:end] = b"\x7f\x7f" * ((end - begin) // 2)  # the largest number there is
+        path.write_bytes(data)
+        for words in (["model", "compare", str(folder), "--dtype", "float32"],
+                      ["model", "pair", "self:int4", str(folder)],
+                      ["model", "quantize", str(folder), str(self.folder / "out"), "--to", "int8"]):
+            done = run(*words)
+            self.assertEqual(4, done.returncode, (words, done.stdout, done.stderr))
+            self.assertIn("are not all finite", done.stderr, words)
+            self.assertNotIn("nan", done.stdout, words)
+            self.assertEqual(words[1] == "quantize", "out is written" in done.stderr, words)
+
+    def test_a_self_draft_is_weighed_against_the_targets_dtype(self):
+        paired = [json.loads(run("model", "pair", "--json", "self:int4", "demo", "--set", f"model.dtype={dtype}").stdout)
+                  for dtype in ("bfloat16", "float32")]
+        self.assertAlmostEqual(2, paired[0]["draft_to_target_bytes"] / paired[1]["draft_to_target_bytes"], delta=0.05)
+
     def test_a_trimmed_head_is_a_drafts(self):
         folder = self.folder / "trimmed"
         self.assertEqual(0, run("model", "init-random", str(folder), "--tokenizer", "demo").returncode)
