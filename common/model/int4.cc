@@ -326,13 +326,14 @@ void dequantise_int4(std::span<const std::uint8_t> codes,
                      std::int64_t begin,
                      const Int4RowGroups& groups,
                      std::span<float> weights) {
+  const Int4Table* table = int4_table(groups.kind);
   for (std::size_t i = 0; i < codes.size(); ++i) {
     const std::size_t column = size(begin) + i;
     const std::size_t group =
         groups.of_column.empty() ? column / size(groups.size) : size(groups.of_column[column]);
-    int value = codes[i] - (groups.zeros.empty() ? 8 : groups.zeros[group]);
-    if (groups.kind == Int4Kind::kE2m1) value = kE2m1Table[codes[i]];
-    if (groups.kind == Int4Kind::kNonUniform) value = kNonUniformTable[codes[i]];
+    const int value = table != nullptr
+                          ? (*table)[codes[i]]
+                          : codes[i] - (groups.zeros.empty() ? 8 : groups.zeros[group]);
     weights[i] = static_cast<float>(value) * groups.scales[group];
   }
 }

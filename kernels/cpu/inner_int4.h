@@ -314,11 +314,10 @@ Product make_int4_product() {
       Simd::kChunkSteps % kChunkMultiple == 0 && kChunkMultiple * kInt4StepValues % kGroup == 0,
       "chunks are whole groups");
   // Tiles look at a kind for its zero points alone: those of two tables may be the same functions.
+  if constexpr (int4_table(kKind) != nullptr) product.int4_table = int4_table(kKind)->data();
   if constexpr (kKind == Int4Kind::kE2m1) {
-    product.int4_table = kE2m1Table.data();
     add_int4_tiles<DotI4Table, kGroup, Int4Kind::kOffset, kTileRows>(product);
   } else if constexpr (kKind == Int4Kind::kNonUniform) {
-    product.int4_table = kNonUniformTable.data();
     add_int4_tiles<DotI4NonUniform, kGroup, Int4Kind::kOffset, kTileRows>(product);
   } else {
     add_int4_tiles<DotI4, kGroup, kKind, kTileRows>(product);

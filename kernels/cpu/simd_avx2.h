@@ -264,15 +264,16 @@ struct DotI4 {
     return w;
   }
   FT_INLINE Acc mac(const Acc& c, const W& w, const std::byte* a) {
+    return add_parts(c, w.part, a);
+  }
+  // The products of all parts fit 16 bits.
+  template <int kParts>
+  FT_INLINE Acc add_parts(const Acc& c, const __m256i (&part)[kParts], const std::byte* a) {
     __m256i products = _mm256_setzero_si256();
 #pragma GCC unroll 8
-    for (int i = 0; i < 2 * kSteps; ++i) {
-      std::int32_t four;
-      __builtin_memcpy(&four, a + 4 * i, sizeof four);
-      products =
-          _mm256_add_epi16(products, _mm256_maddubs_epi16(w.part[i], _mm256_set1_epi32(four)));
-    }
-    Acc sum = _mm256_add_epi32(c, _mm256_madd_epi16(products, _mm256_set1_epi16(1)));
+    for (int i = 0; i < kParts; ++i)
+      products = _mm256_add_epi16(products, multiply(part[i], four_codes(a + 4 * i)));
+    Acc sum = add_pairs(c, products);
     asm("" : "+x"(sum));  // as in DotI8
     return sum;
   }
@@ -369,17 +370,7 @@ struct DotI4NonUniform : DotI4 {
     return w;
   }
   FT_INLINE Acc mac(const Acc& c, const W& w, const std::byte* a) {
-    __m256i products = _mm256_setzero_si256();
-#pragma GCC unroll 4
-    for (int i = 0; i < 2 * kSteps; ++i) {
-      std::int32_t four;
-      __builtin_memcpy(&four, a + 4 * i, sizeof four);
-      products =
-          _mm256_add_epi16(products, _mm256_maddubs_epi16(w.part[i], _mm256_set1_epi32(four)));
-    }
-    Acc sum = _mm256_add_epi32(c, _mm256_madd_epi16(products, _mm256_set1_epi16(1)));
-    asm("" : "+x"(sum));  // as in DotI8
-    return sum;
+    return add_parts(c, w.part, a);
   }
   FT_INLINE Acc begin_table(std::int32_t start) {
     return begin(start / kStartOverSum * -kLeastNonUniform);

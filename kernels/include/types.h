@@ -73,6 +73,13 @@ inline constexpr Int4Table kE2m1Table{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4
 inline constexpr Int4Table kNonUniformTable{-17, -13, -10, -8, -6, -4, -2, -1,
                                             0,   1,   3,   5,  7,  9,  12, 15};
 
+// What codes of a kind are looked up in; null where they are counted themselves.
+constexpr const Int4Table* int4_table(Int4Kind kind) {
+  return kind == Int4Kind::kE2m1         ? &kE2m1Table
+         : kind == Int4Kind::kNonUniform ? &kNonUniformTable
+                                         : nullptr;
+}
+
 // A row of kI4: codes 0 to 15, behind them a float16 for each group of 32, 64 or 128 weights, and
 // with kZeroPoints behind those a byte for each group, its zero point, 0 to 15. A weight is what
 // its code stands for * the group's * the row's scale. Eight codes are four bytes: byte j has code

@@ -18,9 +18,8 @@ double int4_element(const LinearSource& source, std::int64_t row, std::int64_t k
   std::uint16_t scale = 0;
   std::memcpy(&scale, scales + k / source.group * 2, 2);
   int value = code - 8;
-  if (source.kind == Int4Kind::kE2m1) value = kE2m1Table[static_cast<std::size_t>(code)];
-  if (source.kind == Int4Kind::kNonUniform)
-    value = kNonUniformTable[static_cast<std::size_t>(code)];
+  if (const Int4Table* table = int4_table(source.kind))
+    value = (*table)[static_cast<std::size_t>(code)];
   if (source.kind == Int4Kind::kZeroPoints)
     value = code - std::to_integer<int>(
                        scales[int4_groups_of(source.n_in, source.group) * 2 + k / source.group]);
