@@ -13,16 +13,16 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/rare_warning.h"
 
 namespace foretoken {
 namespace {
 
-constexpr auto kSayTurnedAwayEvery = std::chrono::minutes(1);
 constexpr auto kNothingCouldBeDone = std::chrono::milliseconds(1);
 
 std::mutex spare_mutex;
 int spare = -1;
-TimePoint say_turned_away_again{};
+RareWarning turned_away{std::chrono::minutes(1)};
 std::atomic<std::uint64_t> n_turned_away{0};
 
 void open_spare() {
@@ -41,12 +41,10 @@ void turn_away_from(int listener) {
   open_spare();
   // libzmq calls again at once; without a pause that would be a busy loop.
   if (peer < 0) return std::this_thread::sleep_for(kNothingCouldBeDone);
-  const auto count = ++n_turned_away;
-  const TimePoint now = steady_now();
-  if (now < say_turned_away_again) return;
-  say_turned_away_again = now + kSayTurnedAwayEvery;
-  log_warning("no descriptor left: connections are turned away (ulimit -n)",
-              {{"since_start", count}});
+  ++n_turned_away;
+  if (const auto n = turned_away.count(steady_now()))
+    log_warning("no descriptor left: connections are turned away (ulimit -n)",
+                {{"since_start", *n}});
 }
 
 }  // namespace

@@ -26,6 +26,7 @@
 
 #include "common/base/fd.h"
 #include "common/base/log.h"
+#include "common/base/rare_warning.h"
 #include "common/base/running_clock.h"
 
 namespace foretoken {
@@ -44,7 +45,6 @@ constexpr int kClientBuffer = 256 << 10;          // of the kernel, each way
 constexpr auto kTryAgain = std::chrono::milliseconds(5);
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after accept() failed
 constexpr auto kSlowLookEvery = std::chrono::seconds(1);       // for clients that take nothing
-constexpr auto kSayFullEvery = std::chrono::minutes(1);
 constexpr auto kLastWords = std::chrono::milliseconds(500);
 // Of a pause between two looks at the last words: some turns happen, however busy the machine is.
 constexpr auto kLongestTurn = std::chrono::milliseconds(20);
@@ -240,11 +240,9 @@ class ClientRelay::Loop {
   void accept_clients() {
     for (int i = 0; i < kArrivalsAtOnce && listener_; ++i) {
       if (!has_room()) {
-        if (const TimePoint now = steady_now(); now >= say_full_again_) {
+        if (no_room_.count(steady_now()))
           log_warning("no room for more clients: further ones wait until one leaves (ulimit -n)",
                       {{"endpoint", text_}, {"limit", limits_.max_connections}});
-          say_full_again_ = now + kSayFullEvery;
-        }
         full_ = true;
         return watch(EPOLL_CTL_MOD, listener_.get(), kListener, 0);
       }
@@ -450,7 +448,7 @@ class ClientRelay::Loop {
   bool full_ = false;
   bool refused_ = false;
   TimePoint accept_again_{};
-  TimePoint say_full_again_{};
+  RareWarning no_room_{std::chrono::minutes(1)};
   TimePoint look_at_{};
   RunningClock patience_clock_{kSlowLookEvery};  // while bytes wait a turn comes as often
   RunningClock finish_clock_{kLongestTurn};

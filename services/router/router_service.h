@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/rare_warning.h"
 #include "common/config/load.h"
 #include "common/config/sections.h"
 #include "common/messages/client.h"
@@ -20,7 +21,6 @@
 #include "services/router/metrics_questions.h"
 #include "services/router/pairing.h"
 #include "services/router/pool.h"
-#include "services/router/rare_warning.h"
 #include "services/router/request_table.h"
 #include "services/router/router_options.h"
 #include "services/router/status_replies.h"

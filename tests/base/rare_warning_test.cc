@@ -1,4 +1,4 @@
-#include "services/router/rare_warning.h"
+#include "common/base/rare_warning.h"
 
 #include <gtest/gtest.h>
 
