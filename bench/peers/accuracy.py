@@ -60,7 +60,7 @@ def main():
     print("| weights | KL | same likeliest token | stored |\n|---|---|---|---|")
     for name, flags in (("int8", ("int8",)), ("int4, down projections in int8", ("int4",)), ("int4, all", ("int4", "--down-proj"))):
         quantised(options.programs / "foretoken", folder / "target", text.name, name, "--to", *flags)
-    quantised_while_loading(options.programs / "foretoken", folder / "target", text.name, "int4 while loading, down projections in int8", "int4")
+    quantised_while_loading(options.programs / "foretoken", folder / "target", text.name, "int4 while loading", "int4")
     peer = every_peer(options.work, options.programs, 2)["llama.cpp"]
     for weights in ("int8", "int4"):
         peer.start(Model("smollm2", folder / "target", folder, None, 2048), weights)

@@ -13,8 +13,8 @@
 namespace foretoken {
 namespace {
 
-// Part of the key of kept weights: raised whenever rows of another type are made otherwise.
-constexpr std::uint64_t kConversions = 2;
+// Part of the key of kept weights: raised whenever other rows are made of a checkpoint.
+constexpr std::uint64_t kConversions = 3;
 
 }  // namespace
 

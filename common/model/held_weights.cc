@@ -88,7 +88,7 @@ std::optional<std::string> why_not_held(const ModelConfig& config,
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     if (tensor.shape.size() != 2) continue;
     const StoredTensor stored = stored_as(checkpoint, tensor);
-    const DType held = held_dtype(tensor.name, stored.dtype, asked, floats);
+    const DType held = held_dtype(config, tensor.name, stored.dtype, asked, floats);
     const Range columns = columns_of(split_of(tensor.name), tensor.shape[1], config, who);
     if (auto sentence = rows_too_long(file_of(stored), tensor.name, held, columns.n()))
       return sentence;
@@ -111,14 +111,18 @@ DType float_dtype(const ModelConfig& config, const Checkpoint& checkpoint) {
 
 std::int64_t held_group(const ModelConfig& config) {
   const std::int64_t stored = config.quantized.int4_group;
-  return stored != 0 ? held_int4_group(stored) : int4_group(config);
+  return stored != 0 ? held_int4_group(stored) : int4_group(config, true);
 }
 
 Int4Kind held_int4_kind(const ModelConfig& config) {
   return config.quantized.int4_group != 0 ? config.quantized.int4_kind : Int4Kind::kNonUniform;
 }
 
-DType held_dtype(std::string_view name, DType stored, WeightDType asked, DType float_dtype) {
+DType held_dtype(const ModelConfig& config,
+                 std::string_view name,
+                 DType stored,
+                 WeightDType asked,
+                 DType float_dtype) {
   switch (asked) {
     case WeightDType::kAuto:
       return is_quantised(stored) ? stored : float_dtype;
@@ -131,7 +135,8 @@ DType held_dtype(std::string_view name, DType stored, WeightDType asked, DType f
     case WeightDType::kI8:
       return DType::kI8;
     case WeightDType::kI4:
-      return stored == DType::kI4 || is_held_in_int4(name) ? DType::kI4 : DType::kI8;
+      return stored == DType::kI4 || is_held_in_int4(name, held_int4_kind(config)) ? DType::kI4
+                                                                                   : DType::kI8;
   }
   FORETOKEN_CHECK(false, "unknown dtype");
 }
@@ -145,7 +150,7 @@ std::string held_types(const ModelConfig& config,
   std::map<std::string, int> n_matrices;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].shape.size() != 2) continue;
-    const DType held = held_dtype(tensors[i].name, stored[i], asked, float_dtype);
+    const DType held = held_dtype(config, tensors[i].name, stored[i], asked, float_dtype);
     ++n_matrices[weight_type_name(held, held_group(config), held_int4_kind(config))];
   }
   std::string text;

@@ -40,7 +40,11 @@ DType float_dtype(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // The dtype the matrix `name` is held in that is stored as `stored`: the one asked for, or with
 // kAuto its own if it is quantised and else the checkpoint's float_dtype.
-DType held_dtype(std::string_view name, DType stored, WeightDType asked, DType float_dtype);
+DType held_dtype(const ModelConfig& config,
+                 std::string_view name,
+                 DType stored,
+                 WeightDType asked,
+                 DType float_dtype);
 
 // The groups of matrices that are held in int4: those that the folder has them in, or
 // int4_group(config).

@@ -237,12 +237,12 @@ void quantise_as(std::span<const float> row,
 
 }  // namespace
 
-bool is_held_in_int4(std::string_view tensor) {
+bool is_held_in_int4(std::string_view tensor, Int4Kind kind) {
   return tensor != names::kEmbedding && tensor != names::kHead &&
-         !tensor.ends_with("mlp.down_proj.weight");
+         (kind == Int4Kind::kNonUniform || !tensor.ends_with("mlp.down_proj.weight"));
 }
 
-std::int64_t int4_group(const ModelConfig& config) {
+std::int64_t int4_group(const ModelConfig& config, bool with_down_projections) {
   std::int64_t n_parameters = 0, group = kMostGroup;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     std::int64_t n = 1;
@@ -251,7 +251,9 @@ std::int64_t int4_group(const ModelConfig& config) {
   }
   if (n_parameters <= kFineBelow) return 32;
   const std::int64_t attention = std::int64_t{config.n_heads} * config.head_dim;
-  while (group > 32 && (config.n_hidden % group != 0 || attention % group != 0)) group /= 2;
+  const std::int64_t ffn = with_down_projections ? config.n_ffn : 0;
+  while (group > 32 && (config.n_hidden % group != 0 || attention % group != 0 || ffn % group != 0))
+    group /= 2;
   return group;
 }
 

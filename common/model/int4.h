@@ -13,16 +13,18 @@
 
 namespace foretoken {
 
-// Of the matrices of a model loaded with dtype int4: all linears but the down projection, which
-// alone would be two fifths of the loss. Embedding and head are held in int8.
-bool is_held_in_int4(std::string_view tensor);
+// Of the matrices of a model that is quantised to codes of this kind: all linears, but down
+// projections only with kNonUniform; evenly spaced values would lose as much again in them. Others,
+// and embedding and head, are held in int8.
+bool is_held_in_int4(std::string_view tensor, Int4Kind kind);
 
 // Floats of four bits (Int4Kind::kE2m1) that share an exponent in folders.
 inline constexpr std::int64_t kMxfp4Group = 32;
 
 // Weights that share a scale: 32 in a model of up to 1e9 parameters, 128 in a larger one. Halved
-// while a row of a matrix is not whole groups.
-std::int64_t int4_group(const ModelConfig& config);
+// while a row of a matrix is not whole groups, down projections counted only if they are of four
+// bits.
+std::int64_t int4_group(const ModelConfig& config, bool with_down_projections);
 
 // Whether weights that are stored in groups of so many can be held as they are stored.
 constexpr bool is_stored_int4_group(std::int64_t group) {

@@ -23,8 +23,8 @@ namespace foretoken {
 
 // kAuto keeps the checkpoint's own dtype. kI8: every linear, embedding and head included, is
 // quantised per output channel (symmetric) while loading. kI4: linears are quantised to four bits
-// in groups (int4.h), the down projection, embedding and head as with kI8. float32 <-> 16 bit
-// conversions round to nearest even.
+// in groups (int4.h), embedding and head as with kI8. float32 <-> 16 bit conversions round to
+// nearest even.
 enum class WeightDType : std::uint8_t { kAuto, kF32, kBf16, kF16, kI8, kI4 };
 
 inline constexpr std::array kWeightDTypes{WeightDType::kAuto, WeightDType::kF32, WeightDType::kBf16,

@@ -95,8 +95,8 @@ MemoryEstimate estimate_memory(const ModelInfo& info, const LoadOptions& options
   const auto tensors = expected_tensors(c);
   FORETOKEN_CHECK(info.stored.size() == tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const DType held =
-        held_dtype(tensors[i].name, info.stored[i], options.dtype, info.checkpoint_dtype);
+    const DType held = held_dtype(info.config, tensors[i].name, info.stored[i], options.dtype,
+                                  info.checkpoint_dtype);
     estimate.weight_bytes += loaded_bytes(tensors[i], held, c);
     if (tensors[i].name == names::layer(0, "self_attn.q_proj.weight")) first = held;
   }

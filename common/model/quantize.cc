@@ -39,7 +39,7 @@ bool is_weights(const fs::path& file) {
 }
 
 std::int64_t group_of(const ModelConfig& config, const QuantizeOptions& options) {
-  return options.group != 0 ? options.group : int4_group(config);
+  return options.group != 0 ? options.group : int4_group(config, options.with_down_projections);
 }
 
 void copy_the_rest(const fs::path& source, const fs::path& folder) {
@@ -187,8 +187,8 @@ Writer::Writer(const fs::path& source, const fs::path& folder, const QuantizeOpt
 }
 
 DType Writer::stored_in(std::string_view linear) const {
-  const bool in_4_bits =
-      is_held_in_int4(linear) || (options_.with_down_projections && linear != names::kHead);
+  const bool in_4_bits = is_held_in_int4(linear, Int4Kind::kOffset) ||
+                         (options_.with_down_projections && linear != names::kHead);
   return options_.to != DType::kI4 || in_4_bits ? options_.to : DType::kI8;
 }
 

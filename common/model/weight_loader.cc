@@ -40,7 +40,7 @@ WeightLoader::WeightLoader(const ModelConfig& config,
 }
 
 DType WeightLoader::dtype() const {
-  return held_dtype("self_attn.q_proj.weight", first_stored_dtype(config_, checkpoint_),
+  return held_dtype(config_, "self_attn.q_proj.weight", first_stored_dtype(config_, checkpoint_),
                     options_.dtype, float_dtype_);
 }
 
@@ -143,7 +143,7 @@ void WeightLoader::find_rows(const std::string& name, Split split, OwnedSource& 
   const auto [all_out, all_in] = std::pair(shapes_.at(name)[0], shapes_.at(name)[1]);
   held.stored = stored_as(checkpoint_, name, all_in);
   const DType stored = held.stored.dtype,
-              to = held_dtype(name, stored, options_.dtype, float_dtype_);
+              to = held_dtype(config_, name, stored, options_.dtype, float_dtype_);
   const std::int64_t group = to == DType::kI4 ? held_group(config_) : 0;
   const std::span<const std::byte> bytes = read(held.stored.tensor.info->name).bytes;
   if (!backend_.holds(to)) {

@@ -235,7 +235,7 @@ class Verbs(unittest.TestCase):
             report = json.loads(done.stdout)
             self.assertEqual(("foretoken.model_compare/1", dtype), (report["schema"], report["dtype"]))
             errors[dtype] = report["logits"]["mean_kl_nats"]
-        self.assertIn("int4n/32 60", report["logits"]["computed_in"])
+        self.assertIn("int4n/32 70", report["logits"]["computed_in"])
         self.assertLess(errors["float32"], errors["int8"])
         self.assertLess(errors["int8"], errors["int4"])
         self.assertLess(errors["int4"], 0.1)

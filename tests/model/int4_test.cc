@@ -453,12 +453,16 @@ TEST(Int4, WordsHaveEightCodesTheFirstInTheLowestBits) {
   EXPECT_EQ(back, codes);
 }
 
-TEST(Int4, DownProjectionEmbeddingAndHeadAreHeldInEightBits) {
-  EXPECT_TRUE(is_held_in_int4("model.layers.3.self_attn.o_proj.weight"));
-  EXPECT_TRUE(is_held_in_int4("model.layers.0.mlp.gate_proj.weight"));
-  EXPECT_FALSE(is_held_in_int4("model.layers.0.mlp.down_proj.weight"));
-  EXPECT_FALSE(is_held_in_int4("model.embed_tokens.weight"));
-  EXPECT_FALSE(is_held_in_int4("lm_head.weight"));
+TEST(Int4, EmbeddingHeadAndEvenlySpacedDownProjectionsAreHeldInEightBits) {
+  for (const Int4Kind kind :
+       {Int4Kind::kOffset, Int4Kind::kZeroPoints, Int4Kind::kE2m1, Int4Kind::kNonUniform}) {
+    EXPECT_TRUE(is_held_in_int4("model.layers.3.self_attn.o_proj.weight", kind));
+    EXPECT_TRUE(is_held_in_int4("model.layers.0.mlp.gate_proj.weight", kind));
+    EXPECT_FALSE(is_held_in_int4("model.embed_tokens.weight", kind));
+    EXPECT_FALSE(is_held_in_int4("lm_head.weight", kind));
+    EXPECT_EQ(is_held_in_int4("model.layers.0.mlp.down_proj.weight", kind),
+              kind == Int4Kind::kNonUniform);
+  }
 }
 
 TEST(Int4, LargeModelsHaveLargerGroupsWhereTheirRowsAreWholeOnes) {
@@ -469,13 +473,17 @@ TEST(Int4, LargeModelsHaveLargerGroupsWhereTheirRowsAreWholeOnes) {
                      .head_dim = 64,
                      .n_ffn = 512,
                      .vocab_size = 1000};
-  EXPECT_EQ(int4_group(config), 32);
+  EXPECT_EQ(int4_group(config, true), 32);
   config.vocab_size = 4000000;  // 256 times that is more than 1e9
-  EXPECT_EQ(int4_group(config), 128);
+  EXPECT_EQ(int4_group(config, true), 128);
+  config.n_ffn = 480;
+  EXPECT_EQ(int4_group(config, true), 32);
+  EXPECT_EQ(int4_group(config, false), 128);
+  config.n_ffn = 512;
   config.n_hidden = 320;
-  EXPECT_EQ(int4_group(config), 64);
+  EXPECT_EQ(int4_group(config, true), 64);
   config.n_hidden = 328;
-  EXPECT_EQ(int4_group(config), 32);
+  EXPECT_EQ(int4_group(config, true), 32);
 }
 
 }  // namespace

@@ -184,7 +184,7 @@ TEST_F(Quantize, WritesWhatLoadingWithInt8Computes) {
 std::vector<float> held_with_int4(const std::string& name, const std::vector<float>& row) {
   const auto n = static_cast<std::int64_t>(row.size());
   std::vector<float> held(row.size());
-  if (is_held_in_int4(name)) {
+  if (is_held_in_int4(name, Int4Kind::kNonUniform)) {
     std::vector<std::byte> packed(static_cast<std::size_t>(row_bytes(DType::kI4, n, 32)));
     const float scale = quantise_row_to_int4(row, 32, Int4Kind::kNonUniform, packed.data()).value();
     const auto values = test::decoded(packed, n, 32, scale, Int4Kind::kNonUniform).values;
