@@ -10,9 +10,15 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)  # reading headers is a quarter of a unit's
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 set(CMAKE_CXX_FLAGS_RELEASE "")  # properties instead, so that a target can do without (foretoken_test_options)
 set(CMAKE_CXX_FLAGS_DEBUG "")
+# CMake ends the RUNPATH of a build, which an installation would replace, with an empty entry. The dynamic linker takes that
+# for the current folder, and would load a library that somebody put there.
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 if(FORETOKEN_PACKAGE)  # what Debian's own packages are compiled with, in addition to its compiler's defaults
+  set(CMAKE_SKIP_RPATH ON)  # its libraries are where the dynamic linker looks anyway
   add_compile_options(-D_FORTIFY_SOURCE=2 -fstack-protector-strong "-ffile-prefix-map=${CMAKE_SOURCE_DIR}=.")
   add_link_options(-pie -Wl,-z,relro,-z,now)
+else()
+  set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 endif()
 add_compile_options(-g1 $<$<CONFIG:Release>:-O2> $<$<CONFIG:Debug>:-O0>)
 

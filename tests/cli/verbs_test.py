@@ -62,6 +62,15 @@ class Verbs(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         self.quiet_port = ["--set", "bus.client=tcp://127.0.0.1:1", "--set", f"bus.runtime_dir={self.folder}"]
 
+    def test_no_program_loads_a_library_of_the_current_folder(self):
+        for program in sorted(BIN.glob("foretoken*")):
+            dynamic = subprocess.run(["readelf", "-dW", str(program)], check=True, capture_output=True, text=True).stdout
+            for name in re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic):
+                (self.folder / name).write_text("no library")
+        for program in sorted(BIN.glob("foretoken*")):
+            done = subprocess.run([str(program.resolve()), "--version"], cwd=self.folder, capture_output=True, text=True, timeout=60)
+            self.assertNotEqual(127, done.returncode, f"{program.name}: {done.stderr}")  # the dynamic linker's
+
     def test_every_verb_has_help_with_an_example(self):
         for verb in VERBS:
             done = run(*verb.split(), "--help")
