@@ -58,7 +58,7 @@ Result<std::string> metrics_in(const Result<wire::ClientAnswer>& answer) {
 WarmModels::Reason why_not_healthy(const Result<wire::StatusReply>& status,
                                    const WarmModels& models,
                                    bool is_draining) {
-  if (is_draining) return {"draining", "the edge is about to stop"};
+  if (is_draining) return {UnreadyState::kDraining, "the edge is about to stop"};
   if (!status.ok()) return {.sentence = status.error().message};
   return models.why_not_ready(*status);
 }

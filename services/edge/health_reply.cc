@@ -11,8 +11,8 @@ namespace foretoken::edge {
 
 HttpReply unhealthy_reply(const WarmModels::Reason& reason, HttpHeaders headers) {
   HttpError error = http_error(Error{ErrorCode::kUnavailable, reason.sentence});
-  const std::string state = reason.state;
-  error.code = state == "draining" ? state : "model_" + state;
+  const std::string state(name_of(reason.state));
+  error.code = reason.state == UnreadyState::kDraining ? state : "model_" + state;
   Json body = Json::parse(openai_error_body(error));
   body["status"] = state;
   HttpReply reply{.status = error.status, .body = to_text(body), .headers = std::move(headers)};

@@ -60,7 +60,8 @@ WarmModels::Reason WarmModels::why_not_ready(const wire::StatusReply& status) co
     const auto found = problems_.find(model.name);
     const bool has_problem = found != problems_.end();
     if (has_problem && !is_passing(found->second))
-      return {"failing", "model " + model.name + " does not answer: " + found->second.message};
+      return {UnreadyState::kFailing,
+              "model " + model.name + " does not answer: " + found->second.message};
     reason.sentence = "the first token of model " + model.name + " is awaited" +
                       (has_problem ? ": " + found->second.message : "");
   }

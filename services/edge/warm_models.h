@@ -2,15 +2,25 @@
 // answer is named and keeps no other one back. Knows neither the router nor a clock.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/base/vocabulary.h"
 #include "common/messages/client.h"
 
 namespace foretoken::edge {
+
+// Why the edge serves no request: `status` of /health.
+enum class UnreadyState : std::uint8_t { kLoading, kFailing, kDraining };
+inline constexpr std::array<std::string_view, 3> kUnreadyStateNames{"loading", "failing",
+                                                                    "draining"};
+constexpr const auto& names_of(UnreadyState) { return kUnreadyStateNames; }
 
 class WarmModels {
  public:
@@ -25,7 +35,7 @@ class WarmModels {
   // those that load or whose first token is awaited. One that was refused for want of a place or a
   // service (queue_full, draining, unavailable) does not fail: it is asked again.
   struct Reason {
-    const char* state = "loading";  // or "failing"; "draining" of the edge itself
+    UnreadyState state = UnreadyState::kLoading;  // kDraining: of the edge itself
     std::string sentence;
   };
   Reason why_not_ready(const wire::StatusReply& status) const;

@@ -70,7 +70,7 @@ TEST(WarmModels, OneThatHasAnsweredMustStillBeThere) {
 
 std::string reason_of(const WarmModels& models, const wire::StatusReply& status) {
   const WarmModels::Reason reason = models.why_not_ready(status);
-  return std::string(reason.state) + ": " + reason.sentence;
+  return std::string(name_of(reason.state)) + ": " + reason.sentence;
 }
 
 TEST(WarmModels, TheReasonIsThatOfTheModelThatFails) {
@@ -134,7 +134,7 @@ TEST(HealthReply, HasTheStateAndACodeOfItsOwn) {
   expect(models.why_not_ready(status), "loading", "model_loading");
   EXPECT_TRUE(fails(models, "a", {ErrorCode::kInternal, "logits are not finite"}));
   expect(models.why_not_ready(status), "failing", "model_failing");
-  expect({"draining", "the edge is about to stop"}, "draining", "draining");
+  expect({UnreadyState::kDraining, "the edge is about to stop"}, "draining", "draining");
 }
 
 }  // namespace
