@@ -58,6 +58,9 @@ std::string allowed(const KeyLimit& limit) {
   switch (limit.kind) {
     case KeyLimit::Kind::kAny:
       break;
+    case KeyLimit::Kind::kNotEmpty:
+      out << "not `\"\"`";
+      break;
     case KeyLimit::Kind::kRange:
       out << static_cast<std::int64_t>(limit.low) << " … " << static_cast<std::int64_t>(limit.high);
       break;

@@ -15,6 +15,7 @@ namespace foretoken {
 struct KeyLimit {
   enum class Kind : std::uint8_t {
     kAny,
+    kNotEmpty,
     kRange,
     kOneOf,
     kMemory,
@@ -32,6 +33,8 @@ struct KeyLimit {
 };
 
 inline KeyLimit anything() { return {}; }
+// A text, or each text of a list.
+inline KeyLimit not_empty() { return {KeyLimit::Kind::kNotEmpty, 0, 0, {}}; }
 inline KeyLimit in_range(double low, double high) {
   return {KeyLimit::Kind::kRange, low, high, {}};
 }

@@ -231,6 +231,8 @@ std::optional<std::string> problem(const T& value, const KeyLimit& limit) {
     if (limit.kind == KeyLimit::Kind::kDevice) {
       if (auto devices = device_list_of(value); !devices.ok()) return devices.error().message;
     }
+    if (limit.kind == KeyLimit::Kind::kNotEmpty && value.empty())
+      return "is \"\"; it must not be empty";
     if (limit.kind == KeyLimit::Kind::kEndpoint) return endpoint_problem(value);
     if (limit.kind == KeyLimit::Kind::kListen) return listen_problem(value);
   } else if constexpr (std::same_as<T, std::vector<std::string>>) {
@@ -242,6 +244,10 @@ std::optional<std::string> problem(const T& value, const KeyLimit& limit) {
     if (limit.kind == KeyLimit::Kind::kOneOf)
       for (const auto& text : value)
         if (const auto wrong = not_one_of(text, limit)) return "has " + *wrong;
+    if (limit.kind == KeyLimit::Kind::kNotEmpty)
+      if (const auto empty = std::find(value.begin(), value.end(), ""); empty != value.end())
+        return "has \"\" as element " + std::to_string(empty - value.begin() + 1) +
+               "; no element may be empty";
     if (limit.kind == KeyLimit::Kind::kProposers) return not_proposers(value, limit);
     if (limit.kind == KeyLimit::Kind::kWeights)
       if (auto weights = weights_of(value); !weights.ok()) return weights.error().message;

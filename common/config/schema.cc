@@ -27,6 +27,7 @@ const char* pattern_of(KeyLimit::Kind kind) {
     case KeyLimit::Kind::kWeights:
       return R"(^.+=[-+.0-9eE]+$)";
     case KeyLimit::Kind::kAny:
+    case KeyLimit::Kind::kNotEmpty:
     case KeyLimit::Kind::kRange:
     case KeyLimit::Kind::kOneOf:
     case KeyLimit::Kind::kProposers:
@@ -39,6 +40,7 @@ OrderedJson text_schema(const KeyLimit& limit) {
   OrderedJson schema = {{"type", "string"}};
   for (const auto choice : limit.choices) schema["enum"].push_back(std::string(choice));
   if (const char* pattern = pattern_of(limit.kind)) schema["pattern"] = pattern;
+  if (limit.kind == KeyLimit::Kind::kNotEmpty) schema["minLength"] = 1;
   return schema;
 }
 

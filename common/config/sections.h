@@ -35,7 +35,7 @@ struct ModelSection {
       "or "
       "\"\" for none");
     v("name", s.name, anything(), "name of the target in requests; \"\" = the name of its folder");
-    v("alias", s.alias, anything(),
+    v("alias", s.alias, not_empty(),
       "other names clients may use; one that ends in * stands for all that begin so");
     v("max_model_len", s.max_model_len, in_range(0, 1'048'576),
       "longest prompt and answer in tokens; 0 = what the model allows");
@@ -336,7 +336,7 @@ struct EdgeSection {
 
   template <class Self, class Visitor>
   static void fields(Self& s, Visitor&& v) {
-    v("host", s.host, anything(),
+    v("host", s.host, not_empty(),
       "numeric address where it takes HTTP, or localhost; one that other machines reach needs "
       "key_file");
     v("port", s.port, in_range(0, 65'535), "port of HTTP; 0 = any free one, which the log names");

@@ -449,6 +449,13 @@ class Verbs(unittest.TestCase):
             self.assertIn(option, done.stderr.split("\n")[0], words)
             self.assertIn(limit, done.stderr.split("\n")[0], words)
 
+    def test_config_check_refuses_an_empty_host_and_an_empty_alias(self):
+        for setting, sentence in (("edge.host=", 'edge.host is ""; it must not be empty'),
+                                  ('model.alias=[""]', 'model.alias has "" as element 1; no element may be empty')):
+            done = run("config", "check", "--set", setting)
+            self.assertEqual((2, ""), (done.returncode, done.stdout), done.stderr)
+            self.assertIn(sentence, done.stderr)
+
     def test_sentences_speak_of_the_flag_that_was_typed(self):
         for words, sentence in ((["--dtype", "fp8"], "error: --dtype: model.dtype is \"fp8\""),
                                 (["--client", "foo"], "error: --client: bus.client is \"foo\"; it must be tcp://ADDRESS:PORT or ipc://NAME\n"),

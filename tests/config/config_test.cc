@@ -22,6 +22,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -289,6 +290,19 @@ TEST_F(ConfigTest, ChecksWhatNoSingleKeyKnows) {
   for (const char* host : {"http://models.example", "models.example:443", "a b", ""})
     EXPECT_THAT(load(std::string("[edge]\nallowed_hosts = [\"") + host + "\"]\n").errors,
                 ElementsAre(HasSubstr("edge.allowed_hosts has \"" + std::string(host) + "\"")));
+}
+
+TEST_F(ConfigTest, AnEmptyHostAndAnEmptyAliasAreRefusedByKeyAndValue) {
+  EXPECT_THAT(load("[edge]\nhost = \"\"\n").errors,
+              ElementsAre(EndsWith(":2: edge.host is \"\"; it must not be empty")));
+  EXPECT_THAT(
+      load("[model]\nalias = [\"chat\", \"\"]\n").errors,
+      ElementsAre(EndsWith(":2: model.alias has \"\" as element 2; no element may be empty")));
+  EXPECT_THAT(load("[model.a]\nalias = [\"\"]\n").errors,
+              ElementsAre(HasSubstr("model.a.alias has \"\" as element 1")));
+  EXPECT_THAT(load("", {}, {"model.alias=chat,"}).errors,
+              ElementsAre(HasSubstr("--set model.alias: model.alias has \"\" as element 2")));
+  EXPECT_THAT(load("[edge]\nhost = \"::1\"\n[model]\nalias = []\n").errors, IsEmpty());
 }
 
 TEST_F(ConfigTest, TakesALargeBodyWhereThereIsRoomForIt) {
