@@ -57,6 +57,11 @@ CLI::Validator one_of(const std::vector<std::string>& known) {
       "", listed(known));
 }
 
+CLI::Validator not_empty(const std::string& what) {
+  return CLI::Validator(
+      [what](const std::string& text) { return text.empty() ? what + " is empty" : ""; }, "");
+}
+
 CLI::Validator offered(const std::vector<std::string>& known) {
   return CLI::Validator([](std::string&) { return std::string(); }, "", listed(known));
 }

@@ -29,6 +29,8 @@ CLI::Validator whole(std::uint64_t low,
                      std::optional<std::int64_t> also = std::nullopt);
 CLI::Validator number(const Limit& limit);
 CLI::Validator one_of(const std::vector<std::string>& known);
+// "the path" -> "the path is empty".
+CLI::Validator not_empty(const std::string& what);
 // Refuses nothing: the configuration checks the value. For completion.
 CLI::Validator offered(const std::vector<std::string>& known);
 // What one_of() or offered() lists, for completion; empty where an option has neither.

@@ -75,16 +75,10 @@ void add_model_flags(VerbFlags& flags) {
   quantize->add_flag(
       "--down-proj", m.down_proj,
       "int4: the down projections in four bits too, not in eight: smaller, and more is lost");
-  quantize
-      ->add_option("--calibrate", m.calibrate,
-                   "int4: text file of at most 1 MiB, such as the model will read; scales are "
-                   "then chosen for "
-                   "what the model makes of it, 512 to 8192 tokens")
-      ->check(CLI::Validator(
-          [](const std::string& file) {
-            return std::string(file.empty() ? "expected a file, got an empty name" : "");
-          },
-          ""));
+  quantize->add_option("--calibrate", m.calibrate,
+                       "int4: text file of at most 1 MiB, such as the model will read; scales are "
+                       "then chosen for "
+                       "what the model makes of it, 512 to 8192 tokens");
   quantize->add_flag("--lm-head", m.lm_head,
                      "an untied head too; other engines expect it in 16 bits");
   quantize->add_option("--text", m.text,

@@ -30,7 +30,6 @@ std::string mib(std::uint64_t bytes) {
 // What can be said about the two paths before anything is read. Throws FatalError(kConfig).
 void refuse_output(const std::string& source, const std::string& out) {
   const auto refuse = [](const std::string& why) { throw FatalError(ErrorCode::kConfig, why); };
-  if (out.empty()) refuse("the output folder is an empty name");
   std::error_code error;
   const auto status = std::filesystem::symlink_status(out, error);
   if (std::filesystem::is_symlink(status) && !std::filesystem::exists(out, error))

@@ -39,6 +39,28 @@ constexpr KeyFlag kMemoryFlag{
     "--memory", "memory.start",
     "a memory of texts for each model: it guesses what followed the same words before"};
 
+// Options and words of a line that name something, and what an empty one is refused as: it would
+// count as not given. `--draft ""` and the texts of prompts have a meaning.
+constexpr std::pair<std::string_view, std::string_view> kNeverEmpty[] = {
+    {"--host", "the address"},   {"--url", "the address"},  {"--out", "the path"},
+    {"--text", "the path"},      {"--config", "the path"},  {"--messages", "the path"},
+    {"--prompts", "the path"},   {"--dataset", "the path"}, {"--plot", "the path"},
+    {"--calibrate", "the path"}, {"--target", "the path"},  {"--tokenizer", "the path"},
+    {"--python", "the path"},    {"--model", "the name"},   {"folder", "the path"},
+    {"target", "the path"},      {"draft", "the path"},     {"out", "the path"},
+    {"TARGET", "the path"},      {"CORPUS", "the path"},    {"files", "the path"},
+    {"file", "the path"},
+};
+
+void refuse_empty(CLI::App& verb) {
+  for (CLI::Option* option : verb.get_options())
+    for (const auto& [name, what] : kNeverEmpty)
+      if (option->check_name(std::string(name))) {
+        option->check(not_empty(std::string(what)));
+        break;
+      }
+}
+
 std::vector<std::string> choices_of_key(std::string_view key) {
   for (auto& known : keys_with_choices())
     if (known.key == key) return std::move(known.choices);
@@ -141,6 +163,7 @@ void VerbFlags::finish() {
         ->group("Configuration")
         ->allow_extra_args(false);
     messages(sub);
+    refuse_empty(*sub);
   }
 }
 

@@ -227,7 +227,7 @@ class Verbs(unittest.TestCase):
         short = self.folder / "short.txt"
         short.write_text("hello")
         for flags, code, sentence in ((["--to", "int4", "--group", "48"], 2, "128"), (["--to", "int4", "--calibrate", str(short)], 2, "at least 512"),
-                                      (["--to", "int4", "--calibrate", ""], 2, "empty name"), (["--to", "int8", "--calibrate", str(text)], 2, "--calibrate is of int4"),
+                                      (["--to", "int4", "--calibrate", ""], 2, "--calibrate: the path is empty"), (["--to", "int8", "--calibrate", str(text)], 2, "--calibrate is of int4"),
                                       (["--to", "int4", "--calibrate", str(self.folder / "none")], 2, "--calibrate: "), (["--to", "int8", "--group", "64"], 2, "--group is of int4"),
                                       (["--to", "int8", "--down-proj"], 2, "--down-proj is of int4")):
             done = run("model", "quantize", str(model), str(self.folder / "x"), *flags)
@@ -374,7 +374,7 @@ class Verbs(unittest.TestCase):
                                         (out, ["--text", str(latin)], "latin.txt is not UTF-8"),
                                         (out, ["--text", "/dev/null"], "/dev/null"),
                                         (out, ["--no-compare", "--text", str(latin)], "--no-compare compares nothing"),
-                                        ("", [], "empty name"), (source, [], "exists already"),
+                                        ("", [], "out: the path is empty"), (source, [], "exists already"),
                                         (source / "int8", [], "lies inside the folder it is made from"),
                                         (link, [], "a link to something that does not exist")):
             done = run("model", "quantize", str(source), str(target), "--to", "int8", *words)
@@ -448,6 +448,32 @@ class Verbs(unittest.TestCase):
             self.assertEqual((2, ""), (done.returncode, done.stdout), words)
             self.assertIn(option, done.stderr.split("\n")[0], words)
             self.assertIn(limit, done.stderr.split("\n")[0], words)
+
+    def test_an_empty_name_is_not_one_that_was_not_given(self):
+        for words, sentence in ((["model", "info", ""], "folder: the path is empty"), (["model", "check", ""], "folder: the path is empty"),
+                                (["model", "pair", "", "demo"], "draft: the path is empty"), (["model", "pair", "demo", ""], "target: the path is empty"),
+                                (["model", "compare", "demo", "--dtype", "int8", "--text", ""], "--text: the path is empty"),
+                                (["model", "init-random", ""], "folder: the path is empty"), (["tokenize", "x", "--model="], "--model: the name is empty"),
+                                (["generate", "x", "--host", ""], "--host: the address is empty"), (["generate", "x", "--host="], "--host: the address is empty"),
+                                (["generate", "x", "--model", ""], "--model: the name is empty"), (["generate", "--messages", ""], "--messages: the path is empty"),
+                                (["demo", "--model="], "--model: the name is empty"), (["up", "--target", ""], "--target: the path is empty"),
+                                (["up", "--host", ""], "--host: the address is empty"), (["up", "--model="], "--target: the path is empty"),
+                                (["run", ""], "file: the path is empty"), (["run", "x", "-o", ""], "--out: the path is empty"),
+                                (["config", "init", "--out="], "--out: the path is empty"), (["config", "new-key", "-o", ""], "--out: the path is empty"),
+                                (["bench", "serve", "--url", ""], "--url: the address is empty"), (["bench", "micro", "--out", ""], "--out: the path is empty"),
+                                (["bench", "compare", ""], "files: the path is empty"), (["plot", "x", "-o", ""], "--out: the path is empty"),
+                                (["trace", "-o", ""], "--out: the path is empty"), (["draft", "distil", "", "-o", "x"], "TARGET: the path is empty"),
+                                (["config", "show", "--config", ""], "--config: the path is empty")):
+            done = run(*words)
+            self.assertEqual((2, ""), (done.returncode, done.stdout), (words, done.stderr))
+            self.assertEqual(f"error: {sentence}", done.stderr.split("\n")[0], words)
+        shown = run("config", "check", "--set", "model.draft=")
+        self.assertEqual(0, shown.returncode, shown.stderr)
+        # No draft, and no system message: these are something to say. The next to be missing is the router, or the target.
+        self.assertEqual(3, run("generate", "--system", "", "x", *self.quiet_port).returncode)
+        done = run("up", "--draft", "", "--target", "/nonexistent", *self.quiet_port)
+        self.assertEqual(4, done.returncode, done.stderr)
+        self.assertIn("/nonexistent", done.stderr)
 
     def test_config_check_refuses_an_empty_host_and_an_empty_alias(self):
         for setting, sentence in (("edge.host=", 'edge.host is ""; it must not be empty'),
