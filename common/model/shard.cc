@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/base/check.h"
+#include "common/model/head_ids.h"
 
 namespace foretoken {
 namespace {
@@ -138,7 +139,9 @@ std::optional<std::string> not_shardable(const ModelConfig& c, int n_ranks) {
     return asked + "; it must be 1 to " + std::to_string(kMostRanks);
   if (n_ranks == 1) return std::nullopt;  // nothing is cut
   if (!c.head_ids.empty())
-    return asked + ", but the model has a head for some ids only (draft_ids.i32); possible: 1";
+    return asked + ", but the model's head has " + std::to_string(c.head_ids.size()) + " of " +
+           std::to_string(c.vocab_size) + " ids (" + kHeadIdsFile +
+           "), and such a head is not spread over ranks; possible: 1";
   const std::string would_do = "; possible: " + possible(c);
   if (!kv_heads_fit(c, n_ranks))
     return asked + ", but the model has " + std::to_string(c.n_kv_heads) +

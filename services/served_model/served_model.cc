@@ -14,7 +14,9 @@
 #include "common/config/resolve.h"
 #include "common/engine/follower.h"
 #include "common/model/config.h"
+#include "common/model/hf_folder.h"
 #include "common/model/pair.h"
+#include "common/model/shard.h"
 #include "common/runtime/mps.h"
 #include "common/runtime/process.h"
 #include "common/tokenizer/tokenizer.h"
@@ -64,6 +66,10 @@ int serve_model(const ModelPlan& plan,
   if (n_ranks > 1 && compute.pin)
     throw FatalError(ErrorCode::kConfig,
                      plan.role + ".pin: ranks of one host would take the same cores");
+  // Before there are ranks, and by the section's own key, which the model does not know.
+  if (n_ranks > 1)
+    if (const auto why = not_shardable(read_model_config(plan.folder), n_ranks))
+      throw FatalError(ErrorCode::kConfig, plan.folder + ": " + plan.role + "." + *why);
   const std::optional<int> started_as = started_rank();
   if (n_ranks > 1 && !started_as) return launch_ranks(rank_launch(plan, runtime.name()));
   if (n_ranks > 1) join_launcher(*started_as);

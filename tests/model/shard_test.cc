@@ -131,6 +131,13 @@ TEST(Shard, WhatCannotBeSplitIsRefusedByNumber) {
   EXPECT_NE(not_shardable(config, 0), std::nullopt);
   config.vocab_size = 17;
   EXPECT_EQ(not_shardable(config, 1), std::nullopt) << "one rank has all of it";
+  config.vocab_size = 4096;
+  config.head_ids = {0, 2, 5};
+  EXPECT_EQ(not_shardable(config, 1), std::nullopt);
+  EXPECT_EQ(
+      not_shardable(config, 2).value_or(""),
+      "tensor_parallel is 2, but the model's head has 3 of 4096 ids (draft_ids.i32), and such "
+      "a head is not spread over ranks; possible: 1");
 }
 
 }  // namespace
