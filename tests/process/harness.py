@@ -34,6 +34,18 @@ def wait_for(fact, what, patience=PATIENCE):
     raise AssertionError(f"not within {patience:.0f} s: {what}")
 
 
+def wait_while_growing(count, least, what, patience=PATIENCE):
+    """Until count() is above `least`; fails when it has not grown for the patience, however long it takes in all."""
+    value, end = count(), time.monotonic() + patience
+    while value <= least:
+        assert time.monotonic() < end, f"{what}: {value:.0f}, and no more for {patience:.0f} s"
+        time.sleep(0.02)
+        now = count()
+        if now > value:
+            value, end = now, time.monotonic() + patience
+    return value
+
+
 class Client:
     """A DEALER: one map out, maps in, sorted by request id."""
 
