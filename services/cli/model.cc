@@ -96,8 +96,10 @@ std::string said_of_dtype(const ModelInfo& info, WeightDType dtype) {
 }  // namespace
 
 int run_model_info(const CliOptions& options) {
+  const auto loaded = load_configuration(options.config);
+  if (!loaded) return kExitUsage;
   const std::string folder = model_folder(options.model.folder, "target");
-  const WeightDType dtype = configured_dtype(options.config);
+  const WeightDType dtype = configured_dtype(*loaded);
   const ModelInfo info = inspect_model(folder);
   const MemoryEstimate memory = estimate_memory(info, {.dtype = dtype});
   if (options.output.json) {
@@ -138,8 +140,9 @@ int run_model_check(const CliOptions& options) {
                                                        std::to_string(tokenizer->vocab_size()) +
                                                        " tokens, the model's embedding only " +
                                                        std::to_string(info.config.vocab_size));
-  const LoadedConfig loaded = configuration_of(options.config);
-  const LoadedAs as = loaded_as(folder, info, loaded);
+  const auto loaded = load_configuration(options.config);
+  if (!loaded) return kExitUsage;
+  const LoadedAs as = loaded_as(folder, info, *loaded);
   const WeightDType dtype =
       weight_dtype_from_name(as.config.model.dtype).value_or(WeightDType::kAuto);
   std::vector<std::string> findings = weights_not_finite(folder);
@@ -222,6 +225,8 @@ Round best_round(double acceptance, double cost) {
 
 // What a target's own weights in four bits are as its draft.
 int run_self_pair(const CliOptions& options) {
+  const auto loaded = load_configuration(options.config);
+  if (!loaded) return kExitUsage;
   const std::string folder = model_folder(options.model.other, "target");
   LogitComparison comparison;
   double cost = 0;
@@ -232,7 +237,7 @@ int run_self_pair(const CliOptions& options) {
     refuse_trimmed_head(info.config, folder, "a target");
     cost = static_cast<double>(estimate_memory(info, {.dtype = WeightDType::kI4}).weight_bytes) /
            static_cast<double>(
-               estimate_memory(info, {.dtype = configured_dtype(options.config)}).weight_bytes);
+               estimate_memory(info, {.dtype = configured_dtype(*loaded)}).weight_bytes);
     comparison = compare_logits_of(folder, WeightDType::kI4, sample_tokens(folder, ""));
   } catch (const FatalError& error) {
     return report_error({error.code(), error.what()}), kExitModel;

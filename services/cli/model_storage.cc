@@ -2,10 +2,8 @@
 
 #include <algorithm>
 
-#include "common/base/result.h"
 #include "common/model/held_weights.h"
 #include "kernels/include/backend.h"
-#include "services/cli/verbs.h"
 
 namespace foretoken::cli {
 namespace {
@@ -35,15 +33,8 @@ std::string other_dtypes(const ModelInfo& info, WeightDType dtype) {
 
 }  // namespace
 
-LoadedConfig configuration_of(const ConfigOptions& options) {
-  auto loaded = load_configuration(options);
-  if (!loaded) throw FatalError(ErrorCode::kConfig, "the configuration has errors");
-  return std::move(*loaded);
-}
-
-WeightDType configured_dtype(const ConfigOptions& options) {
-  return weight_dtype_from_name(configuration_of(options).config.model.dtype)
-      .value_or(WeightDType::kAuto);
+WeightDType configured_dtype(const LoadedConfig& loaded) {
+  return weight_dtype_from_name(loaded.config.model.dtype).value_or(WeightDType::kAuto);
 }
 
 std::string quantised_as(const ModelInfo& info) {

@@ -7,13 +7,11 @@
 #include "common/base/json.h"
 #include "common/config/load.h"
 #include "common/model/pair.h"
-#include "services/cli/options.h"
 
 namespace foretoken::cli {
 
-// Flags, file and environment together, and their model.dtype. Throw FatalError(kConfig).
-LoadedConfig configuration_of(const ConfigOptions& options);
-WeightDType configured_dtype(const ConfigOptions& options);
+// model.dtype of a configuration without declared models.
+WeightDType configured_dtype(const LoadedConfig& loaded);
 
 // "gptq: int4 in groups of 128 with zero points"; "" where no linear is quantised.
 std::string quantised_as(const ModelInfo& info);

@@ -475,6 +475,14 @@ class Verbs(unittest.TestCase):
         self.assertEqual(4, done.returncode, done.stderr)
         self.assertIn("/nonexistent", done.stderr)
 
+    def test_an_error_of_the_configuration_is_printed_once(self):
+        for words in (["model", "check", "demo"], ["model", "info", "demo"]):
+            done = run(*words, "--dtype", "int3")
+            self.assertEqual((2, ""), (done.returncode, done.stdout), words)
+            self.assertRegex(done.stderr, r'\Aerror: --dtype: model\.dtype is "int3"; [^\n]*\n  try: [^\n]*\n\Z')
+        done = run("model", "pair", "self:int4", "demo", "--set", "model.dtype=int3")
+        self.assertEqual((2, "", 1), (done.returncode, done.stdout, done.stderr.count("error:")), done.stderr)
+
     def test_config_check_refuses_an_empty_host_and_an_empty_alias(self):
         for setting, sentence in (("edge.host=", 'edge.host is ""; it must not be empty'),
                                   ('model.alias=[""]', 'model.alias has "" as element 1; no element may be empty')):
