@@ -371,13 +371,20 @@ StartReport Supervisor::start(const Progress& progress) {
       if (!child.ready()) return false;
     return true;
   };
-  while (!all_ready() && failure_.empty() && !stop_requested_) {
-    turn(milliseconds(100), progress);
+  StartReport report = run_until(all_ready, progress);
+  started_ = report.ready;
+  return report;
+}
+
+StartReport Supervisor::run_until(const std::function<bool()>& is_done, const Progress& progress) {
+  bool done = is_done();
+  while (!done && failure_.empty() && !stop_requested_) {
+    turn(milliseconds(20), progress);
     if (!stop_requested_ && failure_.empty()) restart_due(progress);
+    done = is_done();
   }
   if (stop_requested_) return {.failure = "interrupted", .kind = FailureKind::kInterrupted};
   if (!failure_.empty()) return {.failure = failure_, .kind = failure_kind_};
-  started_ = true;
   return {.ready = true};
 }
 

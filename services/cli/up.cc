@@ -24,7 +24,7 @@
 #include "common/config/resolve.h"
 #include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
-#include "services/cli/bench_door.h"
+#include "services/cli/serving_check.h"
 #include "services/cli/supervisor.h"
 #include "services/cli/supervisor_folder.h"
 #include "services/cli/up_keys.h"
@@ -170,59 +170,6 @@ std::uint32_t running_drain_s(const std::filesystem::path& folder, const Config&
   return otherwise.limits.drain_s;
 }
 
-// Services that run and that the router does not list yet: one says that it is ready when it can
-// serve, a moment before the router has heard of it.
-std::vector<std::string> not_listed(const std::filesystem::path& folder,
-                                    const wire::StatusReply& status) {
-  std::vector<std::string> missing;
-  for (const ServiceState& service : supervisor_state(folder))
-    if (service.state == name_of(ProcessState::kReady) &&
-        std::none_of(status.services.begin(), status.services.end(),
-                     [&](const wire::ServiceStatus& listed) {
-                       return listed.name == service.name &&
-                              listed.state != name_of(wire::WorkerState::kGone);
-                     }))
-      missing.push_back(service.name);
-  return missing;
-}
-
-// Ready means that a request could be served now, by all that was started, not that processes run.
-// Nothing: no request could be served by the deadline. Otherwise what is still not listed then.
-std::optional<std::vector<std::string>> wait_until_serving(Client& client,
-                                                           const std::filesystem::path& folder,
-                                                           TimePoint deadline) {
-  std::optional<std::vector<std::string>> missing;
-  while (steady_now() < deadline) {
-    const auto attempt = std::min(deadline, steady_now() + 2s);
-    if (const auto status = client.status(attempt); status.ok() && status->ready) {
-      missing = not_listed(folder, *status);
-      if (missing->empty()) break;
-    }
-    ::usleep(20'000);
-  }
-  return missing;
-}
-
-// Whether the edge says that it can serve: it has asked a model for a token itself, which may be a
-// moment after the router could serve one. True where there is no edge, or none at a known port.
-bool wait_for_edge(const EdgeSection& edge,
-                   const std::filesystem::path& folder,
-                   TimePoint deadline) {
-  constexpr unsigned kNotYet = 503;
-  const auto services = supervisor_state(folder);
-  if (edge.port == 0 || std::ranges::none_of(services, [](const ServiceState& service) {
-        return service.role == "edge" && service.state == name_of(ProcessState::kReady);
-      }))
-    return true;
-  const HttpAddress address{.host = edge.host, .port = std::to_string(edge.port)};
-  while (steady_now() < deadline) {
-    if (const auto reply = http_get(address, "/health"); reply.ok() && reply->status != kNotYet)
-      return true;
-    ::usleep(20'000);
-  }
-  return false;
-}
-
 // The folders as far as they can be judged without loading weights, or also their tokenizers.
 // Throws FatalError.
 enum class Depth { kFiles, kTokenizers };
@@ -309,15 +256,16 @@ int supervise(const CliOptions& options,
   };
   const StartReport report = supervisor.start(progress);
   if (!report.ready) return fail(report.failure, exit_code_for(report, loaded));
-  Client client(config.bus);
-  const auto missing = wait_until_serving(client, folder, steady_now() + 30s);
-  if (!missing)
-    return fail("the services run but no request could be served within 30 s\n  try: foretoken ps",
+  ServingCheck check(loaded, folder);
+  if (const StartReport waited = supervisor.run_until([&] { return check.look(); }, progress);
+      !waited.ready)
+    return fail(waited.failure, exit_code_for(waited, loaded));
+  if (const auto& problem = check.problem())
+    return fail(problem->message + "; the logs of the services are in " +
+                    supervisor_options(config).log_folder.string(),
                 kExitFailed);
-  for (const std::string& name : *missing)
+  for (const std::string& name : check.not_listed())
     progress(name, "is not listed by the router after 30 s (foretoken ps)");
-  if (!wait_for_edge(config.edge, folder, steady_now() + 30s))
-    progress("edge", "cannot serve after 30 s (GET /health says why)");
   progress("", "serving at " + client_endpoint(config.bus) + http_address(config.edge));
   if (ready_fd >= 0) {
     const int ok = kExitOk;

@@ -70,16 +70,6 @@ Json healthy(const std::vector<std::string>& not_ready) {
   return body;
 }
 
-wire::ClientRequest one_token_of(const std::string& model) {
-  wire::ClientRequest request;
-  request.model = model;
-  request.prompt_kind = wire::PromptKind::kText;
-  request.prompt = "1";
-  request.params.max_tokens = 1;
-  request.given = {"prompt", "model", "max_tokens"};
-  return request;
-}
-
 }  // namespace
 
 asio::awaitable<void> Edge::warm_up() {

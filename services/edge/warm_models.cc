@@ -25,6 +25,16 @@ bool is_passing(const Error& problem) {
 
 }  // namespace
 
+wire::ClientRequest one_token_of(const std::string& model) {
+  wire::ClientRequest request;
+  request.model = model;
+  request.prompt_kind = wire::PromptKind::kText;
+  request.prompt = "1";
+  request.params.max_tokens = 1;
+  request.given = {"prompt", "model", "max_tokens"};
+  return request;
+}
+
 std::vector<std::string> WarmModels::to_ask(const wire::StatusReply& status) {
   std::vector<std::string> names;
   for (const auto& model : status.model_states)

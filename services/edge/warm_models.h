@@ -22,6 +22,9 @@ inline constexpr std::array<std::string_view, 3> kUnreadyStateNames{"loading", "
                                                                     "draining"};
 constexpr const auto& names_of(UnreadyState) { return kUnreadyStateNames; }
 
+// What a model is asked for: the shortest answer that goes through all services.
+wire::ClientRequest one_token_of(const std::string& model);
+
 class WarmModels {
  public:
   // Models to be asked for a token now: those that could answer, have not, and are not being asked.

@@ -214,6 +214,43 @@ TEST_F(SupervisorTest, OfTwoTargetsOneIsEnough) {
   EXPECT_TRUE(run(supervisor, progress).ready);
 }
 
+TEST_F(SupervisorTest, IsWatchedWhileACheckIsNotDone) {
+  Supervisor supervisor(
+      options(),
+      {{.name = "target-0", .argv = script(kStays), .role = "target"},
+       {.name = "draft-0", .argv = script(kCrashes), .role = "draft", .optional = true}});
+  int n_restarts = 0;
+  const Progress progress = [&](const std::string&, const std::string& status) {
+    n_restarts += status.find("starts again") != std::string::npos;
+  };
+  ASSERT_TRUE(supervisor.start(progress).ready);
+  const std::ofstream made(folder_.path() / "all-ready");
+  EXPECT_TRUE(supervisor.run_until([&] { return n_restarts >= 2; }, progress).ready);
+  EXPECT_GE(n_restarts, 2);
+}
+
+TEST_F(SupervisorTest, ACheckEndsWithASignalOrAServiceThatIsMissing) {
+  const Progress quiet = [](const std::string&, const std::string&) {};
+  const auto never = [] { return false; };
+  {
+    Supervisor supervisor(options(),
+                          {{.name = "target-0", .argv = script(kCrashes), .role = "target"}});
+    ASSERT_TRUE(supervisor.start(quiet).ready);
+    const std::ofstream made(folder_.path() / "all-ready");
+    const StartReport report = supervisor.run_until(never, quiet);
+    EXPECT_FALSE(report.ready);
+    EXPECT_EQ(report.kind, FailureKind::kCrash);
+    EXPECT_THAT(report.failure, HasSubstr("target-0 ended with exit code 70 after 3 restarts"));
+  }
+  Supervisor supervisor(options(),
+                        {{.name = "target-0", .argv = script(kStays), .role = "target"}});
+  ASSERT_TRUE(supervisor.start(quiet).ready);
+  ::kill(::getpid(), SIGTERM);
+  const StartReport report = supervisor.run_until(never, quiet);
+  EXPECT_FALSE(report.ready);
+  EXPECT_EQ(report.kind, FailureKind::kInterrupted);
+}
+
 TEST_F(SupervisorTest, AStartThatFailsSaysWhoAndWhy) {
   struct Case {
     int exit_code;

@@ -527,6 +527,29 @@ class System(unittest.TestCase):
         self.assertIn("does not multiply", done.stderr)
         self.assertEqual([], [path.name for path in elsewhere.iterdir() if path.suffix not in {".pid", ".lock"} and path.is_file()])
 
+    def test_a_model_that_cannot_answer_ends_the_start_and_leaves_nothing(self):
+        folder = self.folder / "infinite"
+        shutil.copytree(ROOT / "models/demo-draft", folder)
+        path = folder / "model.safetensors"
+        data = bytearray(path.read_bytes())
+        n = int.from_bytes(data[:8], "little")
+        begin, end = (8 + n + at for at in json.loads(data[8:8 + n])["model.norm.weight"]["data_offsets"])
+        data[begin:end] = b"\x7f\x7f" * ((end - begin) // 2)  # the largest number of bfloat16: logits are not finite
+        path.write_bytes(data)
+        elsewhere = self.folder / "unanswered"
+        self.addCleanup(subprocess.run, [str(BIN / "foretoken"), "down", "--quiet", "--set", f"bus.runtime_dir={elsewhere}"])
+        alone = ["--target", str(folder), "--draft", ""]
+        several = ["--set", "model.good.draft=", "--set", "model.bad.draft=", "--set", f"model.bad.target={folder}"]
+        for words, model in ((["--detach", *alone], "infinite"), (alone, "infinite"), (["--detach", *several], "bad")):
+            for port in (0, free_port()):
+                done = subprocess.run([str(BIN / "foretoken"), "up", *words, "--port", str(port), "--client", f"tcp://127.0.0.1:{free_port()}",
+                                       "--set", f"bus.runtime_dir={elsewhere}"], capture_output=True, text=True, timeout=120)
+                self.assertEqual((1, ""), (done.returncode, done.stdout), done.stderr)
+                self.assertRegex(done.stderr, rf"error: model {model} does not answer: .*not.* finite.*; the logs of the services are in ")
+                self.assertNotIn("serving at", done.stderr)
+                left = subprocess.run(["pgrep", "-f", str(elsewhere)], capture_output=True, text=True).stdout.split()
+                self.assertEqual([], left, "and nothing runs")
+
     def test_distil_learns_from_the_text_of_its_target_only(self):
         bare = self.folder / "python"  # without packages: what comes after the comparison ends at once
         bare.write_text(f"#!{sys.executable} -IS\nimport runpy, sys\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n")
