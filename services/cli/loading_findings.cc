@@ -40,6 +40,8 @@ std::string LoadedAs::key(const std::string& name) const {
   return (is_draft ? "draft." : "target.") + name;
 }
 
+bool LoadedAs::is_self_draft() const { return is_draft && config.model.draft == kSelfDraft; }
+
 LoadedAs loaded_as(const std::filesystem::path& folder,
                    const ModelInfo& info,
                    const LoadedConfig& loaded) {
@@ -51,9 +53,27 @@ LoadedAs loaded_as(const std::filesystem::path& folder,
   return {models.front().config, !info.config.head_ids.empty()};
 }
 
+namespace {
+
+// Beyond what its target needs.
+std::vector<LoadingNeed> self_draft_needs(const ModelInfo& info, const LoadedAs& as) {
+  std::vector<LoadingNeed> needs;
+  if (const auto why = info.not_held.find(WeightDType::kI4); why != info.not_held.end())
+    needs.push_back(
+        {"another draft, or none: " + why->second, setting_of("model.draft", kSelfDraft)});
+  if (const std::string& device = as.compute().device; device != "cpu")
+    needs.push_back({"a CPU: GPUs multiply no weights of four bits, which the draft \"" +
+                         std::string(kSelfDraft) + "\" has",
+                     setting_of(as.key("device"), device)});
+  return needs;
+}
+
+}  // namespace
+
 std::vector<LoadingNeed> loading_needs(const ModelInfo& info,
                                        const Tokenizer& tokenizer,
                                        const LoadedAs& as) {
+  if (as.is_self_draft()) return self_draft_needs(info, as);
   const Config& config = as.config;
   const WeightDType dtype = weight_dtype_from_name(config.model.dtype).value_or(WeightDType::kAuto);
   const std::string& device = as.compute().device;
@@ -99,6 +119,33 @@ std::vector<std::string> refused_numbers(const std::filesystem::path& folder,
   if (const auto why = not_shardable(model, static_cast<int>(as.compute().tensor_parallel)))
     refused.push_back(as.key(*why));
   return refused;
+}
+
+ReadFolder read_folder(const std::string& folder) {
+  ModelInfo info = inspect_model(folder);
+  auto tokenizer = value_or_throw(Tokenizer::load(folder, {.patterns = RegexPolicy::kAny}));
+  if (static_cast<std::int64_t>(tokenizer->vocab_size()) > info.config.vocab_size)
+    throw FatalError(ErrorCode::kUnsupportedModel, folder + ": the tokenizer has " +
+                                                       std::to_string(tokenizer->vocab_size()) +
+                                                       " tokens, the model's embedding only " +
+                                                       std::to_string(info.config.vocab_size));
+  return {folder, std::move(info), std::move(tokenizer)};
+}
+
+LoadingFindings loading_findings(const ReadFolder& read, const LoadedAs& as) {
+  LoadingFindings found{.info = read.info,
+                        .numbers = refused_numbers(read.folder, read.info.config, as),
+                        .settings = {},
+                        .needs = {}};
+  const auto n_ranks = static_cast<int>(as.compute().tensor_parallel);
+  if (n_ranks > 1 && !not_shardable(read.info.config, n_ranks))
+    found.info = inspect_model(read.folder, n_ranks);
+  for (const LoadingNeed& need : loading_needs(found.info, *read.tokenizer, as)) {
+    found.needs += (found.needs.empty() ? "" : "; ") + need.what;
+    // A service with this configuration would refuse the folder.
+    if (!need.setting.empty()) found.settings.push_back(need.setting + ": it needs " + need.what);
+  }
+  return found;
 }
 
 }  // namespace foretoken::cli

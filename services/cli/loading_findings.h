@@ -1,8 +1,10 @@
 // What keeps a service from loading a model's folder, beyond what is in the folder: for `model
-// check`. Takes headers that were read before. Must not look at the machine, such as its memory.
+// check`, and for `up` before it starts anything. Reads headers and tokenizers, and no weights.
+// Must not look at the machine, such as its memory.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,7 @@ struct LoadedAs {
 
   const ComputeSection& compute() const;           // [target] or [draft]
   std::string key(const std::string& name) const;  // "target.NAME" or "draft.NAME"
+  bool is_self_draft() const;                      // the target's folder again, in four bits
 };
 
 // The target of a model with this `model.target`, else the draft of one with this `model.draft`.
@@ -44,5 +47,24 @@ std::vector<LoadingNeed> loading_needs(const ModelInfo& info,
 std::vector<std::string> refused_numbers(const std::filesystem::path& folder,
                                          const ModelConfig& model,
                                          const LoadedAs& as);
+
+// A folder as far as it is known without its weights.
+struct ReadFolder {
+  std::string folder;
+  ModelInfo info;
+  std::unique_ptr<Tokenizer> tokenizer;  // with any pattern
+};
+// Throws FatalError as inspect_model() does, for a tokenizer that cannot be loaded, and where it
+// has more ids than the embedding.
+ReadFolder read_folder(const std::string& folder);
+
+// Both of the above, a sentence each that names the setting.
+struct LoadingFindings {
+  ModelInfo info;                     // for as many ranks as there are
+  std::vector<std::string> numbers;   // that the model's shape does not allow
+  std::vector<std::string> settings;  // that the folder cannot be loaded with
+  std::string needs;                  // of all loading_needs(), "; " between them
+};
+LoadingFindings loading_findings(const ReadFolder& read, const LoadedAs& as);
 
 }  // namespace foretoken::cli

@@ -11,7 +11,6 @@
 #include "common/model/hf_folder.h"
 #include "common/model/init_random.h"
 #include "common/model/pair.h"
-#include "common/model/shard.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/cli/loading_findings.h"
 #include "services/cli/model_logits.h"
@@ -133,29 +132,16 @@ int run_model_info(const CliOptions& options) {
 
 int run_model_check(const CliOptions& options) {
   const std::string folder = model_folder(options.model.folder, "target");
-  ModelInfo info = inspect_model(folder);
-  const auto tokenizer = value_or_throw(Tokenizer::load(folder, {.patterns = RegexPolicy::kAny}));
-  if (static_cast<std::int64_t>(tokenizer->vocab_size()) > info.config.vocab_size)
-    throw FatalError(ErrorCode::kUnsupportedModel, folder + ": the tokenizer has " +
-                                                       std::to_string(tokenizer->vocab_size()) +
-                                                       " tokens, the model's embedding only " +
-                                                       std::to_string(info.config.vocab_size));
+  const ReadFolder read = read_folder(folder);
   const auto loaded = load_configuration(options.config);
   if (!loaded) return kExitUsage;
-  const LoadedAs as = loaded_as(folder, info, *loaded);
+  const LoadedAs as = loaded_as(folder, read.info, *loaded);
   const WeightDType dtype =
       weight_dtype_from_name(as.config.model.dtype).value_or(WeightDType::kAuto);
+  const auto [info, numbers, settings, needs] = loading_findings(read, as);
   std::vector<std::string> findings = weights_not_finite(folder);
-  for (auto& sentence : refused_numbers(folder, info.config, as))
-    findings.push_back(std::move(sentence));
-  const auto n_ranks = static_cast<int>(as.compute().tensor_parallel);
-  if (n_ranks > 1 && !not_shardable(info.config, n_ranks)) info = inspect_model(folder, n_ranks);
-  std::string needs;
-  for (const LoadingNeed& need : loading_needs(info, *tokenizer, as)) {
-    needs += (needs.empty() ? "" : "; ") + need.what;
-    // A service with this configuration would refuse the folder.
-    if (!need.setting.empty()) findings.push_back(need.setting + ": it needs " + need.what);
-  }
+  findings.insert(findings.end(), numbers.begin(), numbers.end());
+  findings.insert(findings.end(), settings.begin(), settings.end());
   if (options.output.json)
     std::cout << to_text(OrderedJson{{"schema", "foretoken.model_check/1"},
                                      {"ok", findings.empty()},
@@ -171,7 +157,8 @@ int run_model_check(const CliOptions& options) {
   if (!findings.empty()) return kExitModel;
   if (!options.output.json)
     std::cout << "ok: " << folder << " can be loaded (" << family_name(info.config.family) << ", "
-              << info.n_tensors << " tensors, tokenizer of " << tokenizer->vocab_size() << ")\n"
+              << info.n_tensors << " tensors, tokenizer of " << read.tokenizer->vocab_size()
+              << ")\n"
               << (info.config.quantized.any() ? "  quantised linears: " + quantised_as(info) + "\n"
                                               : "")
               << "  model.dtype \"" << weight_dtype_name(dtype) << "\": matrices as "

@@ -22,9 +22,8 @@
 #include "common/client/client.h"
 #include "common/config/models.h"
 #include "common/config/resolve.h"
-#include "common/model/pair.h"
-#include "common/tokenizer/tokenizer.h"
 #include "services/cli/serving_check.h"
+#include "services/cli/start_checks.h"
 #include "services/cli/supervisor.h"
 #include "services/cli/supervisor_folder.h"
 #include "services/cli/up_keys.h"
@@ -170,22 +169,6 @@ std::uint32_t running_drain_s(const std::filesystem::path& folder, const Config&
   return otherwise.limits.drain_s;
 }
 
-// The folders as far as they can be judged without loading weights, or also their tokenizers.
-// Throws FatalError.
-enum class Depth { kFiles, kTokenizers };
-void inspect_folders(const ModelSection& model, Depth depth) {
-  for (const auto& [configured, role] :
-       {std::pair{model.target, "target"}, std::pair{model.draft, "draft"}}) {
-    if (configured.empty() || configured == kSelfDraft) continue;
-    const std::string folder = model_folder(configured, role);
-    (void)inspect_model(folder);
-    if (role == std::string_view("target")) refuse_draft_as_target(model);
-    if (depth == Depth::kTokenizers)
-      (void)value_or_throw(
-          Tokenizer::load(folder, {.patterns = regex_policy_from_name(model.patterns)}));
-  }
-}
-
 // The exit code of a service says that its settings or its model are at fault; which of them, its
 // last line says, or a look at the model.
 int exit_code_for(const StartReport& report, const LoadedConfig& loaded) {
@@ -204,7 +187,7 @@ int exit_code_for(const StartReport& report, const LoadedConfig& loaded) {
     return kExitModel;
   try {
     for (const ModelInstances& model : models_of(loaded))
-      inspect_folders(model.config.model, Depth::kTokenizers);
+      inspect_folders(model.config.model, FolderDepth::kTokenizers);
   } catch (const FatalError&) {
     return kExitModel;
   }
@@ -345,46 +328,6 @@ Progress printer(bool quiet) {
   };
 }
 
-// Refuses what no service could start with, before any is started.
-int refuse_unreadable(const ModelInstances& model) {
-  const ModelSection& section = model.config.model;
-  const std::string of_model = model.name.empty() ? "" : "model " + model.name + ": ";
-  try {
-    if (section.draft.empty() || section.target.empty()) {
-      inspect_folders(section, Depth::kFiles);
-      return kExitOk;
-    }
-    if (section.draft == kSelfDraft) {
-      const std::string folder = model_folder(section.target, "target");
-      if (const auto why = why_no_self_draft(inspect_model(folder).config))
-        throw FatalError(ErrorCode::kUnsupportedModel, folder + ": " + *why);
-      refuse_draft_as_target(section);
-      return kExitOk;
-    }
-    const auto report = report_on_pair(model_folder(section.draft, "draft"),
-                                       model_folder(section.target, "target"));
-    for (const auto& sentence : report.refusals)
-      std::cerr << "error: " << of_model << sentence << "\n";
-    if (report.refusals.empty()) return kExitOk;
-    std::cerr << "  try: another draft, or --draft \"\" --proposer ngram (foretoken model pair "
-                 "DRAFT TARGET says more)\n";
-    return kExitModel;
-  } catch (const FatalError& error) {
-    const std::string keys =
-        model.name.empty() ? "--target or --draft (model.target, model.draft)"
-                           : "model." + model.name + ".target, model." + model.name + ".draft";
-    report_error({error.code(), of_model + error.what(), keys});
-    return kExitModel;
-  }
-}
-
-int refuse_unreadable_models(const LoadedConfig& loaded) {
-  int code = kExitOk;
-  for (const ModelInstances& model : models_of(loaded))
-    code = std::max(code, refuse_unreadable(model));
-  return code;
-}
-
 }  // namespace
 
 int run_up(const CliOptions& options) {
@@ -425,7 +368,7 @@ int run_up(const CliOptions& options) {
   }
   if (const auto trouble = key_trouble(config.bus)) return report_error(*trouble);
   print_warnings(*loaded);
-  if (const int code = refuse_unreadable_models(*loaded); code != kExitOk) return code;
+  if (const int code = refuse_unfit_models(*loaded); code != kExitOk) return code;
   for (const auto& spec : service_specs(options, *loaded))
     say_detail("starts " + in_words(spec.argv));
   if (!options.up.detach) return supervise(options, *loaded, printer(options.output.quiet), -1);

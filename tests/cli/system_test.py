@@ -524,7 +524,7 @@ class System(unittest.TestCase):
                                "--set", "edge.port=0", "--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={elsewhere}"],
                               capture_output=True, text=True, timeout=120)
         self.assertEqual(4, done.returncode, done.stderr)
-        self.assertIn("does not multiply", done.stderr)
+        self.assertIn("which CPUs do not multiply", done.stderr)
         self.assertEqual([], [path.name for path in elsewhere.iterdir() if path.suffix not in {".pid", ".lock"} and path.is_file()])
 
     def test_a_model_that_cannot_answer_ends_the_start_and_leaves_nothing(self):

@@ -564,6 +564,37 @@ class Verbs(unittest.TestCase):
             self.assertEqual((4, ""), (done.returncode, done.stdout), done.stderr)
             self.assertIn(words[1], done.stderr)
 
+    def assert_refused_before_a_start(self, code, sentence, *words):
+        done = run("up", *words, *self.quiet_port)
+        self.assertEqual((code, ""), (done.returncode, done.stdout), done.stderr)
+        self.assertIn(sentence, done.stderr)
+        self.assertFalse((self.folder / "log").exists(), "a service was started")
+        return done.stderr
+
+    def test_up_refuses_settings_that_a_model_cannot_have_before_it_starts_anything(self):
+        target, draft = str(ROOT / "models/demo-target"), str(ROOT / "models/demo-draft")
+        for detached in ([], ["--detach"]):
+            self.assert_refused_before_a_start(2, f"error: model.max_model_len is 1025; {target} was made for at most 1024 positions\n",
+                                               "--target", target, "--max-model-len", "1025", *detached)
+            self.assert_refused_before_a_start(2, "error: target.tensor_parallel is 3, but the model has 4 KV heads", "--tp", "3", *detached)
+        self.assert_refused_before_a_start(2, "error: draft.tensor_parallel is 4, but", "--draft", draft, "--set", "draft.tensor_parallel=4")
+        self.assert_refused_before_a_start(2, "error: draft.tensor_parallel is 3, but", "--draft", "self:int4", "--set", "draft.tensor_parallel=3")
+        self.assert_refused_before_a_start(4, 'error: draft.device = "cuda": it needs a CPU: GPUs multiply no weights of four bits',
+                                           "--draft", "self:int4", "--set", "draft.device=cuda")
+        # Each model by its name; a draft that is not started may have any number.
+        said = self.assert_refused_before_a_start(2, "error: model b: model.max_model_len is 2000;", "--set", f"model.a.target={target}",
+                                                  "--set", f"model.b.target={target}", "--set", "model.b.max_model_len=2000",
+                                                  "--set", f"model.a.draft={draft}", "--set", "draft.a.tensor_parallel=4", "--drafts", "0")
+        self.assertNotIn("draft.tensor_parallel", said)
+
+    def test_up_names_what_a_trimmed_head_allows(self):
+        folder = self.folder / "trimmed"
+        self.assertEqual(0, run("model", "init-random", str(folder), "--tokenizer", "demo").returncode)
+        trim_head(folder, [0, 2, *range(100, 1000)])
+        self.assert_refused_before_a_start(2, "error: draft.tensor_parallel is 2, but the model's head has 902 of 4096 ids (draft_ids.i32), "
+                                              "and such a head is not spread over ranks; possible: 1\n",
+                                           "--draft", str(folder), "--set", "draft.tensor_parallel=2")
+
     def test_up_says_at_once_which_line_its_key_lacks(self):
         key, peers = self.folder / "up.key", self.folder / "peers"
         public = run("config", "new-key", "-o", str(key)).stdout.strip()
