@@ -12,6 +12,7 @@
 #include "common/model/init_random.h"
 #include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
+#include "services/cli/draft_gain.h"
 #include "services/cli/loading_findings.h"
 #include "services/cli/model_logits.h"
 #include "services/cli/model_storage.h"
@@ -191,25 +192,6 @@ PairReport report_on_pair(const std::string& draft_folder, const std::string& ta
 
 namespace {
 
-// Tokens a round writes, and what it takes in steps of plain decoding, where a pass of a few rows
-// takes as long as one: each guess is right with the same chance, whatever the ones before were.
-struct Round {
-  int n_guesses = 0;
-  double gain = 0;
-};
-Round best_round(double acceptance, double cost) {
-  constexpr int kMostGuesses = 8;
-  Round best;
-  double tokens = 1, chance = 1;
-  for (int k = 1; k <= kMostGuesses; ++k) {
-    chance *= acceptance;
-    tokens += chance;
-    const double gain = tokens / (k * cost + 1);
-    if (gain > best.gain) best = {k, gain};
-  }
-  return best;
-}
-
 // What a target's own weights in four bits are as its draft.
 int run_self_pair(const CliOptions& options) {
   const auto loaded = load_configuration(options.config);
@@ -222,16 +204,14 @@ int run_self_pair(const CliOptions& options) {
     if (const auto why = why_no_self_draft(info.config))
       throw FatalError(ErrorCode::kUnsupportedModel, folder + ": " + *why);
     refuse_trimmed_head(info.config, folder, "a target");
-    cost = static_cast<double>(estimate_memory(info, {.dtype = WeightDType::kI4}).weight_bytes) /
-           static_cast<double>(
-               estimate_memory(info, {.dtype = configured_dtype(*loaded)}).weight_bytes);
+    cost = self_draft_cost(info, configured_dtype(*loaded));
     comparison = compare_logits_of(folder, WeightDType::kI4, sample_tokens(folder, ""));
   } catch (const FatalError& error) {
     return report_error({error.code(), error.what()}), kExitModel;
   }
   const double acceptance = static_cast<double>(comparison.logits.n_same_top) /
                             std::max(1u, comparison.logits.n_positions);
-  const Round best = best_round(acceptance, cost);
+  const PredictedRound best = best_round(acceptance, cost, kMostPredictedGuesses);
   if (options.output.json) {
     std::cout << to_text(OrderedJson{{"schema", "foretoken.model_pair/1"},
                                      {"compatible", true},

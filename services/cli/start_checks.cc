@@ -8,6 +8,7 @@
 #include "common/config/resolve.h"
 #include "common/model/pair.h"
 #include "common/tokenizer/tokenizer.h"
+#include "services/cli/draft_gain.h"
 #include "services/cli/loading_findings.h"
 #include "services/cli/verbs.h"
 
@@ -88,6 +89,23 @@ int refuse_unfit_models(const LoadedConfig& loaded) {
     }
   }
   return code;
+}
+
+std::vector<std::string> self_draft_predictions(const LoadedConfig& loaded) {
+  std::vector<std::string> sentences;
+  for (const ModelInstances& model : models_of(loaded)) {
+    const ModelSection& section = model.config.model;
+    const auto most =
+        std::min<int>(static_cast<int>(model.config.speculation.draft_len), kMostPredictedGuesses);
+    if (section.draft != kSelfDraft || section.drafts == 0 || most == 0) continue;
+    const ModelInfo target = inspect_model(model_folder(section.target, "target"));
+    const WeightDType dtype = weight_dtype_from_name(section.dtype).value_or(WeightDType::kAuto);
+    sentences.push_back(prefix_of(model) + kSelfDraft + ": " +
+                        self_draft_prediction(self_draft_cost(target, dtype), most) +
+                        " (foretoken model pair " + kSelfDraft + " " + section.target +
+                        " measures how many are right)");
+  }
+  return sentences;
 }
 
 }  // namespace foretoken::cli

@@ -369,6 +369,8 @@ int run_up(const CliOptions& options) {
   if (const auto trouble = key_trouble(config.bus)) return report_error(*trouble);
   print_warnings(*loaded);
   if (const int code = refuse_unfit_models(*loaded); code != kExitOk) return code;
+  if (!options.output.quiet)
+    for (const std::string& sentence : self_draft_predictions(*loaded)) say_note(sentence);
   for (const auto& spec : service_specs(options, *loaded))
     say_detail("starts " + in_words(spec.argv));
   if (!options.up.detach) return supervise(options, *loaded, printer(options.output.quiet), -1);

@@ -595,6 +595,22 @@ class Verbs(unittest.TestCase):
                                               "and such a head is not spread over ranks; possible: 1\n",
                                            "--draft", str(folder), "--set", "draft.tensor_parallel=2")
 
+    def test_up_predicts_what_a_draft_of_the_target_itself_gains(self):
+        # Printed before the start, which fails here: the file of the lock is a folder.
+        (self.folder / "up.pid").mkdir()
+        words = ["up", "--draft", "self:int4", *self.quiet_port]
+        cost = json.loads(run("model", "pair", "--json", "self:int4", "demo").stdout)["draft_to_target_bytes"]
+        done = run(*words)
+        self.assertEqual(6, done.returncode, done.stderr)
+        line = next(line for line in done.stderr.split("\n") if line.startswith("note: "))
+        self.assertRegex(line, rf"^note: self:int4: a draft step reads {100 * cost:.1f} % of a target step's bytes; predicted, greedy: "
+                               rf"{9 / (8 * cost + 1):.2f} x plain decoding with every guess right, .* no gain with {100 * cost:.1f} % or fewer "
+                               r"\(foretoken model pair self:int4 demo measures how many are right\)$")
+        done = run(*words, "--draft-len", "1")
+        self.assertIn(f"{2 / (cost + 1):.2f} x plain decoding with every guess right", done.stderr)
+        for more in (["--quiet"], ["--drafts", "0"]):
+            self.assertNotIn("self:int4", run(*words, *more).stderr)
+
     def test_up_says_at_once_which_line_its_key_lacks(self):
         key, peers = self.folder / "up.key", self.folder / "peers"
         public = run("config", "new-key", "-o", str(key)).stdout.strip()
