@@ -129,11 +129,22 @@ class StepLimit {
 
 thread_local StepLimit* StepLimit::active_ = nullptr;
 
+// As UTF-8, what is no Unicode escaped: a template may raise any text, half of a surrogate pair
+// too.
+std::string escaped(const py::object& object) {
+  const auto text = py::reinterpret_steal<py::object>(PyObject_Str(object.ptr()));
+  if (!text) throw py::error_already_set();
+  const auto bytes = py::reinterpret_steal<py::object>(
+      PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"));
+  if (!bytes) throw py::error_already_set();
+  return {PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
+}
+
 // What a person needs of a Python exception: the message, with the kind where that says more than
 // the message.
 std::string describe(py::error_already_set& error) {
   std::string kind = py::str(error.type().attr("__name__"));
-  std::string text = error.value() ? std::string(py::str(error.value())) : std::string();
+  std::string text = error.value() ? escaped(error.value()) : std::string();
   if (text.empty()) return kind;
   return kind == "TemplateError" || kind == "BadInput" ? text : kind + ": " + text;
 }

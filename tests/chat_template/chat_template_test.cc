@@ -87,6 +87,12 @@ TEST(ChatTemplate, SaysWhatATemplateRaises) {
   EXPECT_THAT(error.message, HasSubstr("roles must alternate"));
 }
 
+TEST(ChatTemplate, ItsOwnMessageMayBeNoUnicode) {
+  const Error error = refusal(R"({{ raise_exception('no \ud800 messages') }})");
+  EXPECT_EQ(error.code, ErrorCode::kInvalidValue);
+  EXPECT_THAT(error.message, HasSubstr(R"(no \ud800 messages)"));
+}
+
 TEST(ChatTemplate, RefusesASourceThatIsNotATemplate) {
   for (const char* source :
        {"{% for %}", "{{ ", "{% endif %}", "{% unknown_tag %}", "{{ 1 | no_such_filter }}"}) {
