@@ -42,6 +42,12 @@ std::int64_t group_of(const ModelConfig& config, const QuantizeOptions& options)
   return options.group != 0 ? options.group : int4_group(config, options.with_down_projections);
 }
 
+// What to do about a row that is no whole groups.
+std::string way_out(std::string_view linear, std::int64_t group) {
+  if (!is_held_in_int4(linear, Int4Kind::kOffset)) return "leave down projections in eight bits";
+  return group > 32 ? "use smaller groups, or int8" : "use int8";
+}
+
 void copy_the_rest(const fs::path& source, const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(source)) {
     if (!entry.is_regular_file() || is_weights(entry.path())) continue;
@@ -181,7 +187,7 @@ Writer::Writer(const fs::path& source, const fs::path& folder, const QuantizeOpt
                        file + ": tensor " + tensor.name + " has rows of " +
                            std::to_string(tensor.shape[1]) +
                            " elements, which are no whole groups of " + std::to_string(group) +
-                           ": use smaller groups, or int8");
+                           ": " + way_out(tensor.name, group));
     linears_.insert({tensor.name, tensor.shape});
   }
 }

@@ -276,9 +276,16 @@ TEST_F(Quantize, WritesTheGroupsThatAreAskedForIfRowsAreWholeOnes) {
     quantize_model(source("qwen3"), folder_ / "128", {.to = DType::kI4, .group = 128});
     ADD_FAILURE() << "rows of 64 are no groups of 128";
   } catch (const FatalError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("no whole groups of 128"));
+    EXPECT_THAT(error.what(), HasSubstr("no whole groups of 128: use smaller groups, or int8"));
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "128"));
+  try {
+    quantize_model(source("llama_linear"), folder_ / "down",
+                   {.to = DType::kI4, .group = 64, .with_down_projections = true});
+    ADD_FAILURE() << "rows of 160 are no groups of 64";
+  } catch (const FatalError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("groups of 64: leave down projections in eight bits"));
+  }
 }
 
 TEST_F(Quantize, LeavesTheHeadAloneUnlessAsked) {
