@@ -376,10 +376,12 @@ StartReport Supervisor::start(const Progress& progress) {
   return report;
 }
 
-StartReport Supervisor::run_until(const std::function<bool()>& is_done, const Progress& progress) {
+StartReport Supervisor::run_until(const std::function<bool()>& is_done,
+                                  const Progress& progress,
+                                  milliseconds pause) {
   bool done = is_done();
   while (!done && failure_.empty() && !stop_requested_) {
-    turn(milliseconds(20), progress);
+    turn(pause, progress);
     if (!stop_requested_ && failure_.empty()) restart_due(progress);
     done = is_done();
   }

@@ -79,9 +79,12 @@ class Supervisor {
   // Restarts what fails until SIGTERM or SIGINT, or until a service that the others need cannot be
   // kept alive.
   StartReport run(const Progress& progress);
-  // As run(), and until `is_done`, which is called after every look at the services and may take
-  // some milliseconds. `ready`: it is done; a signal is a failure, as in start().
-  StartReport run_until(const std::function<bool()>& is_done, const Progress& progress);
+  // As run(), and until `is_done`, which is called after every look at the services, at least once
+  // in `pause`, and may take some milliseconds. `ready`: it is done; a signal is a failure, as in
+  // start().
+  StartReport run_until(const std::function<bool()>& is_done,
+                        const Progress& progress,
+                        std::chrono::milliseconds pause = std::chrono::milliseconds(20));
   // SIGTERM to each in order of duty, SIGKILL to what is left after stop_timeout; after one more
   // SIGTERM or SIGINT all end at once. Idempotent.
   void stop(const Progress& progress = [](const std::string&, const std::string&) {});

@@ -240,7 +240,10 @@ int supervise(const CliOptions& options,
   const StartReport report = supervisor.start(progress);
   if (!report.ready) return fail(report.failure, exit_code_for(report, loaded));
   ServingCheck check(loaded, folder);
-  if (const StartReport waited = supervisor.run_until([&] { return check.look(); }, progress);
+  constexpr auto kPause =
+      std::chrono::milliseconds(2);  // the first request waits for the last look
+  if (const StartReport waited =
+          supervisor.run_until([&] { return check.look(); }, progress, kPause);
       !waited.ready)
     return fail(waited.failure, exit_code_for(waited, loaded));
   if (const auto& problem = check.problem())
