@@ -132,12 +132,7 @@ thread_local StepLimit* StepLimit::active_ = nullptr;
 // As UTF-8, what is no Unicode escaped: a template may raise any text, half of a surrogate pair
 // too.
 std::string escaped(const py::object& object) {
-  const auto text = py::reinterpret_steal<py::object>(PyObject_Str(object.ptr()));
-  if (!text) throw py::error_already_set();
-  const auto bytes = py::reinterpret_steal<py::object>(
-      PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"));
-  if (!bytes) throw py::error_already_set();
-  return {PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
+  return py::bytes(py::str(object).attr("encode")("utf-8", "backslashreplace"));
 }
 
 // What a person needs of a Python exception: the message, with the kind where that says more than
