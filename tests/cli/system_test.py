@@ -24,6 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "clients/python"), str(ROOT / "tests/support")]
 
 import foretoken  # noqa: E402
+from infinite_model import write_infinite_model  # noqa: E402
 from ports import free_port  # noqa: E402
 
 
@@ -529,13 +530,7 @@ class System(unittest.TestCase):
 
     def test_a_model_that_cannot_answer_ends_the_start_and_leaves_nothing(self):
         folder = self.folder / "infinite"
-        shutil.copytree(ROOT / "models/demo-draft", folder)
-        path = folder / "model.safetensors"
-        data = bytearray(path.read_bytes())
-        n = int.from_bytes(data[:8], "little")
-        begin, end = (8 + n + at for at in json.loads(data[8:8 + n])["model.norm.weight"]["data_offsets"])
-        data[begin:end] = b"\x7f\x7f" * ((end - begin) // 2)  # the largest number of bfloat16: logits are not finite
-        path.write_bytes(data)
+        write_infinite_model(folder)
         elsewhere = self.folder / "unanswered"
         self.addCleanup(subprocess.run, [str(BIN / "foretoken"), "down", "--quiet", "--set", f"bus.runtime_dir={elsewhere}"])
         alone = ["--target", str(folder), "--draft", ""]

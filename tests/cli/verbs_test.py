@@ -24,6 +24,7 @@ BIN = pathlib.Path(sys.argv.pop(1))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
 
+from infinite_model import write_infinite_model  # noqa: E402
 from ports import free_port  # noqa: E402
 
 VERBS = ["up", "down", "ps", "top", "trace", "generate", "chat", "run", "demo", "tokenize", "detokenize", "doctor", "version",
@@ -752,15 +753,7 @@ class Verbs(unittest.TestCase):
 
     def test_logits_that_are_not_finite_are_not_compared(self):
         folder = self.folder / "infinite"
-        shutil.copytree(ROOT / "models/demo-draft", folder)
-        path = folder / "model.safetensors"
-        data = bytearray(path.read_bytes())
-        n = int.from_bytes(data[:8], "little")
-        norm = json.loads(data[8:8 + n])["model.norm.weight"]
-        self.assertEqual("BF16", norm["dtype"])
-        begin, end = (8 + n + at for at in norm["data_offsets"])
-        data[begin:end] = b"\x7f\x7f" * ((end - begin) // 2)  # the largest number there is
-        path.write_bytes(data)
+        write_infinite_model(folder)
         for words in (["model", "compare", str(folder), "--dtype", "float32"],
                       ["model", "pair", "self:int4", str(folder)],
                       ["model", "quantize", str(folder), str(self.folder / "out"), "--to", "int8"]):
