@@ -39,7 +39,8 @@ DType first_stored_dtype(const ModelConfig& config, const Checkpoint& checkpoint
 DType float_dtype(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // The dtype the matrix `name` is held in that is stored as `stored`: the one asked for, or with
-// kAuto its own if it is quantised and else the checkpoint's float_dtype.
+// kAuto its own if it is quantised and else the checkpoint's float_dtype. config: has the kind of
+// the codes of four bits, on which it depends what is held in them.
 DType held_dtype(const ModelConfig& config,
                  std::string_view name,
                  DType stored,
@@ -47,7 +48,7 @@ DType held_dtype(const ModelConfig& config,
                  DType float_dtype);
 
 // The groups of matrices that are held in int4: those that the folder has them in, or
-// int4_group(config).
+// int4_group().
 std::int64_t held_group(const ModelConfig& config);
 
 // What the codes of matrices that are held in int4 stand for: as the folder has them, or

@@ -14,7 +14,7 @@
 namespace foretoken {
 
 // Of the matrices of a model that is quantised to codes of this kind: all linears, but down
-// projections only with kNonUniform; evenly spaced values would lose as much again in them. Others,
+// projections only with kNonUniform, as evenly spaced values lose a third more with them. Others,
 // and embedding and head, are held in int8.
 bool is_held_in_int4(std::string_view tensor, Int4Kind kind);
 

@@ -66,7 +66,7 @@ int serve_model(const ModelPlan& plan,
   if (n_ranks > 1 && compute.pin)
     throw FatalError(ErrorCode::kConfig,
                      plan.role + ".pin: ranks of one host would take the same cores");
-  // Before there are ranks, and by the section's own key, which the model does not know.
+  // Before there are ranks, with the key of this section in the sentence.
   if (n_ranks > 1)
     if (const auto why = not_shardable(read_model_config(plan.folder), n_ranks))
       throw FatalError(ErrorCode::kConfig, plan.folder + ": " + plan.role + "." + *why);
