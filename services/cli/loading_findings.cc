@@ -71,7 +71,7 @@ std::vector<LoadingNeed> self_draft_needs(const ModelInfo& info, const LoadedAs&
 }  // namespace
 
 std::vector<LoadingNeed> loading_needs(const ModelInfo& info,
-                                       const Tokenizer& tokenizer,
+                                       const Tokenizer* tokenizer,
                                        const LoadedAs& as) {
   if (as.is_self_draft()) return self_draft_needs(info, as);
   const Config& config = as.config;
@@ -95,7 +95,7 @@ std::vector<LoadingNeed> loading_needs(const ModelInfo& info,
                          std::to_string(info.config.head_ids.size()) + " of " +
                          std::to_string(info.config.vocab_size) + " ids",
                      as.is_draft ? "" : setting_of("model.target", config.model.target)});
-  if (!tokenizer.untested_pattern().empty())
+  if (tokenizer != nullptr && !tokenizer->untested_pattern().empty())
     needs.push_back({"model.patterns = \"any\": tokenizer.json has a pattern of no known tokenizer",
                      regex_policy_from_name(config.model.patterns) == RegexPolicy::kAny
                          ? ""
@@ -140,7 +140,7 @@ LoadingFindings loading_findings(const ReadFolder& read, const LoadedAs& as) {
   const auto n_ranks = static_cast<int>(as.compute().tensor_parallel);
   if (n_ranks > 1 && !not_shardable(read.info.config, n_ranks))
     found.info = inspect_model(read.folder, n_ranks);
-  for (const LoadingNeed& need : loading_needs(found.info, *read.tokenizer, as)) {
+  for (const LoadingNeed& need : loading_needs(found.info, read.tokenizer.get(), as)) {
     found.needs += (found.needs.empty() ? "" : "; ") + need.what;
     // A service with this configuration would refuse the folder.
     if (!need.setting.empty()) found.settings.push_back(need.setting + ": it needs " + need.what);

@@ -1,5 +1,5 @@
 // What keeps a service from loading a model's folder, beyond what is in the folder: for `model
-// check`, and for `up` before it starts anything. Reads headers and tokenizers, and no weights.
+// check`, and for `up` before it starts anything. Reads headers, and no weights.
 // Must not look at the machine, such as its memory.
 #pragma once
 
@@ -40,7 +40,7 @@ struct LoadingNeed {
 
 // Beyond the defaults on a CPU. info: as inspect_model() has it for as many ranks as there are.
 std::vector<LoadingNeed> loading_needs(const ModelInfo& info,
-                                       const Tokenizer& tokenizer,
+                                       const Tokenizer* tokenizer,
                                        const LoadedAs& as);
 
 // A sentence for each number of the configuration that the model's shape does not allow.
@@ -52,7 +52,7 @@ std::vector<std::string> refused_numbers(const std::filesystem::path& folder,
 struct ReadFolder {
   std::string folder;
   ModelInfo info;
-  std::unique_ptr<Tokenizer> tokenizer;  // with any pattern
+  std::unique_ptr<Tokenizer> tokenizer;  // with any pattern; null: not looked at
 };
 // Throws FatalError as inspect_model() does, for a tokenizer that cannot be loaded, and where it
 // has more ids than the embedding.
