@@ -29,6 +29,15 @@ constexpr int kClientQueue = 64;
 // Answers inside libzmq, which counts messages and not bytes: the others wait outside (outbox.h).
 constexpr int kClientAnswers = 128;
 constexpr int kLingerMs = 500;
+// Limits of the ZMTP handshake of a new connection. Without keys the connecting side may send as
+// soon as it has the READY of the bound side. If the bound side then closes, because its peer's
+// READY was late on a busy machine, those messages are lost without an error. So it waits as long
+// as libzmq does by default. With keys the bound side sends its READY last and loses nothing, and a
+// stranger should not hold a place for long. The connecting side has sent nothing before it has a
+// READY: it reconnects, and a short limit gets it away from a stopped process.
+constexpr auto kHandshakeOfBound = std::chrono::seconds(30);
+constexpr auto kHandshakeOfBoundWithKeys = std::chrono::seconds(2);
+constexpr auto kHandshakeOfConnecting = std::chrono::seconds(2);
 // Between target and draft: every message is a hint or cumulative, and replaced by the next after a
 // step. A draft that was stopped for a second would otherwise find hundreds of questions of the
 // past before the one that counts, and its answers to them would hold up the one that counts. Short
@@ -123,7 +132,6 @@ struct ZmqTransport::State {
                        : door == Door::kDraft ? kDraftQueue
                                               : kInternalQueue);
     socket.set(rcvhwm, door == Door::kClient ? kClientQueue : kInternalQueue);
-    socket.set(handshake_ivl, 2000);  // silent connections are closed after 2 s, not 30
     // No heartbeats of libzmq: one that is due, or one to be answered, on a connection that broke
     // while a full queue had stopped it ends the process (4.3.4, stream_engine_base.cpp:
     // !_io_error). The kernel notices an unplugged peer, and services notice a stopped one by their
@@ -262,8 +270,11 @@ SocketId ZmqTransport::bind(const std::string& endpoint, Door door) {
     socket.socket.set(zmq::sockopt::router_handover,
                       0);  // no peer takes over another's connection by naming it
     state_->secure(socket.socket, where, endpoint, true, door);
+    const bool with_keys = socket.socket.get(zmq::sockopt::mechanism) == ZMQ_CURVE;
+    socket.socket.set(zmq::sockopt::handshake_ivl,
+                      in_ms(with_keys ? kHandshakeOfBoundWithKeys : kHandshakeOfBound));
     // A peer without a key, or with another mechanism, fails before the handler is asked about it.
-    if (socket.socket.get(zmq::sockopt::mechanism) == ZMQ_CURVE)
+    if (with_keys)
       state_->watch(socket,
                     ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
     if (where.scheme == Scheme::kIpc) socket.lock = FileLock(where.place + ".lock");
@@ -298,6 +309,7 @@ SocketId ZmqTransport::connect(const std::string& endpoint, Door door) {
   try {
     socket.socket = zmq::socket_t(state_->context, zmq::socket_type::dealer);
     state_->set_options(socket.socket, door);
+    socket.socket.set(zmq::sockopt::handshake_ivl, in_ms(kHandshakeOfConnecting));
     socket.socket.set(zmq::sockopt::maxmsgsize, state_->options.max_part_bytes);
     socket.socket.set(zmq::sockopt::immediate,
                       1);  // queue only for connections that exist; else say busy

@@ -142,6 +142,7 @@ class Garbage(unittest.TestCase):
         folder = self.system.folder
         doors = [(self.system.client, client_maps), (self.system.client, real_messages), (f"ipc://{folder}/r/router", real_messages),
                  (f"ipc://{folder}/r/draft-0", real_messages)]
+        client = Client(self.system)  # first: later there may be no room for its socket until the others are gone
         warm = {}
         for part in (0, 1):
             for endpoint, make in doors:
@@ -152,7 +153,6 @@ class Garbage(unittest.TestCase):
                     warm[name] = self.system.rss(name)
                 else:
                     self.assertLess(self.grown(name, warm[name]), GROWTH, f"{name} grew")
-        client = Client(self.system)
         reply = client.ask(**request(0, max_tokens=8))
         self.assertEqual(8, len(reply["token_ids"]), reply)
         # They did arrive, and were seen for what they are: all but the few that are a message by chance, once what waits is worked off.

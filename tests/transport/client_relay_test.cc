@@ -37,6 +37,7 @@ std::string greeting_and_ready() {
   const std::string command = "\x05READY" + property;
   return bytes + "\x04" + static_cast<char>(command.size()) + command;
 }
+constexpr std::size_t kGreetingBytes = 64;
 std::string frame(const std::string& body) {
   return std::string(1, '\0') + static_cast<char>(body.size()) + body;
 }
@@ -53,16 +54,20 @@ Fd dial_unix(const std::string& path, bool abstract) {
   return fd;
 }
 
-// Both sides have said READY: before that libzmq takes what follows for a part of the handshake.
-void greet(int fd) {
-  const std::string hello = greeting_and_ready();
-  ASSERT_EQ(::send(fd, hello.data(), hello.size(), 0), static_cast<ssize_t>(hello.size()));
+void hear_ready(int fd) {
   std::string bytes(256, '\0'), heard;
   while (heard.find("READY") == std::string::npos) {
     const ssize_t n = ::recv(fd, bytes.data(), bytes.size(), 0);
     ASSERT_GT(n, 0);
     heard.append(bytes, 0, static_cast<std::size_t>(n));
   }
+}
+
+// Both sides have said READY: before that libzmq takes what follows for a part of the handshake.
+void greet(int fd) {
+  const std::string hello = greeting_and_ready();
+  ASSERT_EQ(::send(fd, hello.data(), hello.size(), 0), static_cast<ssize_t>(hello.size()));
+  hear_ready(fd);
 }
 
 // Ends with a reset and not with an orderly close.
@@ -120,6 +125,26 @@ TEST_P(Flood, WithHeartbeatsThatVanishesEndsNobody) {
 }
 
 INSTANTIATE_TEST_SUITE_P(ClientRelay, Flood, ::testing::Values("tcp", "ipc"));
+
+// A client of a busy machine: its READY comes late, and its messages right behind it.
+TEST(ClientRelay, ReadsWhatComesBehindALateReady) {
+  ZmqTransport server;
+  const SocketId door = server.bind("tcp://127.0.0.1:*", Door::kClient);
+  const Fd client = dial_tcp(server.endpoint(door));
+  ASSERT_TRUE(client);
+  const auto send = [&](const std::string& bytes) {
+    return ::send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(bytes.size());
+  };
+  const std::string hello = greeting_and_ready();
+  ASSERT_TRUE(send(hello.substr(0, kGreetingBytes)));
+  hear_ready(client.get());
+  ::poll(nullptr, 0, 2500);  // longer than the connecting side of a service waits
+  ASSERT_TRUE(send(hello.substr(kGreetingBytes) + frame("question")));
+  const auto question = server.receive(later());
+  ASSERT_TRUE(question);
+  EXPECT_EQ(question->frames, Frames{"question"});
+}
 
 // A relay in front of a listener of this test's own.
 struct Relayed {
