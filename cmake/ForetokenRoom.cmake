@@ -39,6 +39,8 @@ target_compile_options(foretoken_warnings INTERFACE -Wall -Wextra -Wpedantic -Wc
   # Designated initialisers leave the rest to the defaults beside the members, on purpose.
   -Wno-missing-field-initializers -ffp-contract=off
   $<$<BOOL:${FORETOKEN_WERROR}>:-Werror>)
+# Links programs of tests, and all programs under sanitizers (edge_test in a third of the time); shipped programs use the compiler's linker.
+find_program(FORETOKEN_LLD ld.lld)
 # What we ship.
 add_library(foretoken_options INTERFACE)
 target_link_libraries(foretoken_options INTERFACE foretoken_warnings)
@@ -49,7 +51,6 @@ if(FORETOKEN_SANITIZE)  # a list with commas, which a generator expression would
   # Linked after foretoken_options: of two such flags the later one counts, and options of a target come first.
   add_library(foretoken_unchecked_pointers INTERFACE)
   target_compile_options(foretoken_unchecked_pointers INTERFACE -fno-sanitize=null,alignment)
-  find_program(FORETOKEN_LLD ld.lld)  # programs of sanitizers are large: it links edge_test in a third of the time
   if(FORETOKEN_LLD)
     target_link_options(foretoken_options INTERFACE -fuse-ld=lld)
   endif()
@@ -65,6 +66,9 @@ function(foretoken_test_options target is_optimised)
     target_link_libraries(${target} PRIVATE foretoken_warnings)
     target_link_options(${target} PRIVATE $<TARGET_PROPERTY:foretoken_options,INTERFACE_LINK_OPTIONS>)
     set_target_properties(${target} PROPERTIES COMPILE_OPTIONS $<IF:$<BOOL:${is_optimised}>,-O2,-O0>)
+  endif()
+  if(FORETOKEN_LLD AND NOT FORETOKEN_SANITIZE)
+    target_link_options(${target} PRIVATE -fuse-ld=lld)
   endif()
 endfunction()
 
