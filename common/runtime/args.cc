@@ -25,6 +25,12 @@ std::string check_id(const std::string& id) {
                     "\"";
 }
 
+// An empty path would count as not given: the service would start with the files of the usual
+// places.
+std::string check_config(const std::string& file) {
+  return file.empty() ? "the path is empty" : "";
+}
+
 }  // namespace
 
 ParsedArgs parse_args(const std::string& program,
@@ -37,6 +43,7 @@ ParsedArgs parse_args(const std::string& program,
   std::string file;
   app.add_option("--config", file,
                  "configuration file (default: the usual places, see foretoken config)")
+      ->check(check_config)
       ->type_name("FILE");
   app.add_option("--id", args.id, "which instance this is")
       ->check(check_id)

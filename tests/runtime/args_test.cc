@@ -7,10 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "common/runtime/service_main.h"
+
 namespace foretoken {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
 // A line as CLI11 reads it once its empty values are words of their own.
@@ -65,14 +68,28 @@ TEST_F(EmptyValues, AreNotSoughtInFlagsValuesAndBehindTheEndOfOptions) {
   EXPECT_THAT(separated({"-dx", "--stop="}), ElementsAre("-dx", "--stop", ""));
 }
 
-TEST(Args, AnEmptyFileIsNoneAndTheNextSettingIsRead) {
-  std::vector<std::string> words = {"foretoken-target", "--config=", "--set", "log.level=debug"};
+ParsedArgs parse(Words words) {
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
+  return parse_args("foretoken-target", "A service.", static_cast<int>(argv.size()), argv.data());
+}
+
+TEST(Args, RefuseAnEmptyFile) {
+  for (const Words& words : {Words{"foretoken-target", "--config=", "--set", "log.level=debug"},
+                             Words{"foretoken-target", "--config", ""}}) {
+    testing::internal::CaptureStderr();
+    const ParsedArgs parsed = parse(words);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("--config: the path is empty"));
+    EXPECT_FALSE(parsed.args);
+    EXPECT_EQ(parsed.exit_code, kExitUsage);
+  }
+}
+
+TEST(Args, ReadTheSettingBehindAFile) {
   const ParsedArgs parsed =
-      parse_args("foretoken-target", "A service.", static_cast<int>(argv.size()), argv.data());
+      parse({"foretoken-target", "--config=a.toml", "--set", "log.level=debug"});
   ASSERT_TRUE(parsed.args);
-  EXPECT_FALSE(parsed.args->config_file);
+  EXPECT_EQ(parsed.args->config_file, "a.toml");
   EXPECT_THAT(parsed.args->settings, ElementsAre("log.level=debug"));
 }
 
