@@ -70,7 +70,7 @@ void add_model_flags(VerbFlags& flags) {
   quantize
       ->add_option("--group", m.group,
                    "int4: weights that share a scale; default: 32, in models of more than 1e9 "
-                   "parameters 128")
+                   "parameters the largest of 128, 64 and 32 that divides their rows")
       ->check(one_of({"32", "64", "128"}));
   quantize->add_flag(
       "--down-proj", m.down_proj,
