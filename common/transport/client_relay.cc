@@ -43,8 +43,12 @@ constexpr int kInnerBuffer =
 constexpr std::size_t kDescriptorsPerClient = 3;  // its own, and both ends of the way inside
 constexpr int kClientBuffer = 256 << 10;          // of the kernel, each way
 constexpr auto kTryAgain = std::chrono::milliseconds(5);
-constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after accept() failed
-constexpr auto kSlowLookEvery = std::chrono::seconds(1);       // for clients that take nothing
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);       // after accept() failed
+constexpr auto kClientLookEvery = std::chrono::milliseconds(1000);  // for slow and silent clients
+// While there is no room for more. Who has sent less than the whole greeting of ZMTP has sent no
+// message, so that nothing is lost when it must connect again.
+constexpr std::size_t kGreetingBytes = 64;
+constexpr auto kGreetingPatience = std::chrono::seconds(2);
 constexpr auto kLastWords = std::chrono::milliseconds(500);
 // Of a pause between two looks at the last words: some turns happen, however busy the machine is.
 constexpr auto kLongestTurn = std::chrono::milliseconds(20);
@@ -154,6 +158,7 @@ class ClientRelay::Loop {
     bool deaf = false;            // nothing more can be sent to it
     bool hung = false;            // its end was reported: what is left is read, nothing waited for
     std::size_t left = SIZE_MAX;  // bytes that may still be read from it
+    std::size_t n_read = 0;       // bytes
     std::uint32_t events = 0;     // what epoll watches
   };
   struct Connection {
@@ -161,6 +166,7 @@ class ClientRelay::Loop {
     bool leaving = false;   // its client is gone, and the socket has not closed its side yet
     bool waits = false;     // the client has not taken everything
     TimePoint took_last{};  // when it last took something, if it waits; by patience_clock_
+    TimePoint since{};      // its arrival, by greeting_clock_
   };
 
   void watch(int operation, int fd, std::uint64_t key, std::uint32_t events) const {
@@ -194,6 +200,7 @@ class ClientRelay::Loop {
       resume_accepting(now);
       lead_arrivals_inside();
       look_for_the_slow(now);
+      look_for_the_silent(now);
       const int n =
           ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout());
       for (int i = 0; i < n; ++i) on_event(events[static_cast<std::size_t>(i)]);
@@ -203,7 +210,7 @@ class ClientRelay::Loop {
   int timeout() const {
     if (wish_ == Wish::kFinish || !arrivals_.empty()) return static_cast<int>(kTryAgain.count());
     if (accept_again_ != TimePoint{}) return static_cast<int>(kAcceptPause.count());
-    return n_waiting_ > 0 ? 1000 : -1;
+    return n_waiting_ > 0 || full_ ? static_cast<int>(kClientLookEvery.count()) : -1;
   }
 
   void on_event(const epoll_event& event) {
@@ -307,6 +314,7 @@ class ClientRelay::Loop {
       }
       const std::uint64_t number = ++last_number_;
       Connection& connection = connections_[number];
+      connection.since = greeting_clock_.at(steady_now());
       connection.client.fd = std::move(arrivals_.front());
       connection.router.fd = std::move(inner);
       arrivals_.pop_front();
@@ -359,6 +367,7 @@ class ClientRelay::Loop {
         if (from.hung) from.ended = true;
         break;
       }
+      if (n > 0) from.n_read += static_cast<std::size_t>(n);
       if (n > 0 && from.hung) from.left -= static_cast<std::size_t>(n);
       if (n <= 0)
         from.ended = true;
@@ -412,7 +421,7 @@ class ClientRelay::Loop {
     if (n_waiting_ == 0) return;
     const TimePoint counted = patience_clock_.at(now);
     if (now < look_at_) return;
-    look_at_ = now + kSlowLookEvery;
+    look_at_ = now + kClientLookEvery;
     std::vector<std::uint64_t> slow;
     for (const auto& [number, connection] : connections_)
       if (connection.waits && counted - connection.took_last >= limits_.patience)
@@ -427,6 +436,28 @@ class ClientRelay::Loop {
       drop_client(connection);
       turn(number, connection);
     }
+  }
+
+  void look_for_the_silent(TimePoint now) {
+    if (!full_) return;
+    const TimePoint counted = greeting_clock_.at(now);
+    if (now < silent_look_at_) return;
+    silent_look_at_ = now + kClientLookEvery;
+    std::vector<std::uint64_t> silent;
+    for (const auto& [number, connection] : connections_)
+      if (!connection.leaving && connection.client.n_read < kGreetingBytes &&
+          counted - connection.since >= kGreetingPatience)
+        silent.push_back(number);
+    if (silent.empty()) return;
+    for (const std::uint64_t number : silent) {
+      Connection& connection = connections_.at(number);
+      drop_client(connection);
+      turn(number, connection);
+    }
+    counters_.cut_silent += silent.size();
+    if (made_room_.count(now))
+      log_warning("clients without a greeting are disconnected: further ones wait for room",
+                  {{"endpoint", text_}, {"clients", silent.size()}});
   }
 
   Fd listener_;
@@ -449,8 +480,11 @@ class ClientRelay::Loop {
   bool refused_ = false;
   TimePoint accept_again_{};
   RareWarning no_room_{std::chrono::minutes(1)};
+  RareWarning made_room_{std::chrono::minutes(1)};
   TimePoint look_at_{};
-  RunningClock patience_clock_{kSlowLookEvery};  // while bytes wait a turn comes as often
+  TimePoint silent_look_at_{};
+  RunningClock greeting_clock_{kClientLookEvery};
+  RunningClock patience_clock_{kClientLookEvery};  // while bytes wait a turn comes as often
   RunningClock finish_clock_{kLongestTurn};
   TimePoint finish_at_{};  // by finish_clock_
   std::thread thread_;

@@ -24,7 +24,9 @@
 namespace foretoken {
 
 struct ClientRelayLimits {
-  std::size_t max_connections = 16384;  // further ones wait until one ends
+  // Further ones wait until one ends. Meanwhile those that have sent no greeting for 2 s are
+  // disconnected.
+  std::size_t max_connections = 16384;
   // A client that takes none of the bytes waiting for it for this long, while this process runs, is
   // disconnected.
   Duration patience = std::chrono::seconds(30);
@@ -34,7 +36,8 @@ struct ClientRelayLimits {
 struct ClientRelayCounters {
   std::atomic<std::uint64_t> connections{0};  // now
   std::atomic<std::uint64_t> accepted{0};
-  std::atomic<std::uint64_t> cut_slow{0};  // took nothing for as long as the limits say
+  std::atomic<std::uint64_t> cut_slow{0};    // took nothing for as long as the limits say
+  std::atomic<std::uint64_t> cut_silent{0};  // sent no greeting, and others waited for room
 };
 
 class ClientRelay {

@@ -324,6 +324,39 @@ TEST(ClientRelay, LetsAFurtherClientWaitUntilOneLeaves) {
   EXPECT_TRUE(relayed.accept());
 }
 
+TEST(ClientRelay, DisconnectsClientsWithoutAGreetingWhereOthersWaitForRoom) {
+  const Relayed relayed({.max_connections = 2});
+  const Fd late = dial_tcp(relayed.relay->endpoint());  // its READY is late, not its greeting
+  const Fd late_inner = relayed.accept();
+  const Fd silent = dial_tcp(relayed.relay->endpoint());
+  Fd silent_inner = relayed.accept();
+  ASSERT_TRUE(late_inner && silent_inner);
+  const std::string greeting = greeting_and_ready().substr(0, kGreetingBytes);
+  ASSERT_EQ(::send(late.get(), greeting.data(), kGreetingBytes, 0),
+            static_cast<ssize_t>(kGreetingBytes));
+  ASSERT_EQ(::send(silent.get(), greeting.data(), kGreetingBytes - 1, 0),
+            static_cast<ssize_t>(kGreetingBytes - 1));
+  const Fd third = dial_tcp(relayed.relay->endpoint());
+  EXPECT_EQ(read_all(silent.get()), "");  // until its end
+  EXPECT_EQ(read_all(silent_inner.get()), greeting.substr(0, kGreetingBytes - 1));
+  silent_inner = Fd();
+  EXPECT_TRUE(relayed.accept());
+  EXPECT_EQ(relayed.relay->counters().cut_silent, 1u);
+  char byte = 0;
+  EXPECT_EQ(::recv(late.get(), &byte, 1, MSG_DONTWAIT), -1) << "it was disconnected";
+}
+
+TEST(ClientRelay, KeepsClientsWithoutAGreetingWhereThereIsRoom) {
+  const Relayed relayed({.max_connections = 3});
+  const Fd silent = dial_tcp(relayed.relay->endpoint());
+  const Fd inner = relayed.accept();
+  ASSERT_TRUE(inner);
+  const Fd second = dial_tcp(relayed.relay->endpoint());
+  ASSERT_TRUE(relayed.accept());
+  pollfd waiting{silent.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&waiting, 1, 4000), 0) << "it was disconnected";
+}
+
 // The inner address is abstract: every process of this machine can find it.
 TEST(ClientRelay, LeadsNobodyInsideButItself) {
   ZmqTransport server;
