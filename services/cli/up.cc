@@ -365,8 +365,10 @@ int run_up(const CliOptions& options) {
                 << ")\n";
       return kExitOk;
     }
-    std::cerr << "error: pid " << pid << " holds " << folder.string() << " and does not serve\n"
-              << "  try: foretoken down, then again\n";
+    std::cerr << "error: pid " << pid << " holds " << folder.string()
+              << ", and no router answered that all is ready\n"
+              << "  try: foretoken ps, or the logs in " << (folder / "log").string()
+              << "; foretoken down ends it\n";
     return kExitEnvironment;
   }
   if (const auto trouble = key_trouble(config.bus)) return report_error(*trouble);
