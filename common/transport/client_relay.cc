@@ -45,8 +45,8 @@ constexpr int kClientBuffer = 256 << 10;          // of the kernel, each way
 constexpr auto kTryAgain = std::chrono::milliseconds(5);
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);       // after accept() failed
 constexpr auto kClientLookEvery = std::chrono::milliseconds(1000);  // for slow and silent clients
-// While there is no room for more. Who has sent less than the whole greeting of ZMTP has sent no
-// message, so that nothing is lost when it must connect again.
+// While there is no room for more. A connection that has brought less than the whole greeting of
+// ZMTP 3 has brought no message, so that nothing is lost when its client must connect again.
 constexpr std::size_t kGreetingBytes = 64;
 constexpr auto kGreetingPatience = std::chrono::seconds(2);
 constexpr auto kLastWords = std::chrono::milliseconds(500);
@@ -158,7 +158,7 @@ class ClientRelay::Loop {
     bool deaf = false;            // nothing more can be sent to it
     bool hung = false;            // its end was reported: what is left is read, nothing waited for
     std::size_t left = SIZE_MAX;  // bytes that may still be read from it
-    std::size_t n_read = 0;       // bytes
+    std::size_t n_read = 0;       // bytes read from it
     std::uint32_t events = 0;     // what epoll watches
   };
   struct Connection {
@@ -166,7 +166,7 @@ class ClientRelay::Loop {
     bool leaving = false;   // its client is gone, and the socket has not closed its side yet
     bool waits = false;     // the client has not taken everything
     TimePoint took_last{};  // when it last took something, if it waits; by patience_clock_
-    TimePoint since{};      // its arrival, by greeting_clock_
+    TimePoint since{};      // its arrival, by patience_clock_
   };
 
   void watch(int operation, int fd, std::uint64_t key, std::uint32_t events) const {
@@ -199,8 +199,7 @@ class ClientRelay::Loop {
       }
       resume_accepting(now);
       lead_arrivals_inside();
-      look_for_the_slow(now);
-      look_for_the_silent(now);
+      look_at_clients(now);
       const int n =
           ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout());
       for (int i = 0; i < n; ++i) on_event(events[static_cast<std::size_t>(i)]);
@@ -314,7 +313,7 @@ class ClientRelay::Loop {
       }
       const std::uint64_t number = ++last_number_;
       Connection& connection = connections_[number];
-      connection.since = greeting_clock_.at(steady_now());
+      connection.since = patience_clock_.at(steady_now());
       connection.client.fd = std::move(arrivals_.front());
       connection.router.fd = std::move(inner);
       arrivals_.pop_front();
@@ -367,12 +366,13 @@ class ClientRelay::Loop {
         if (from.hung) from.ended = true;
         break;
       }
-      if (n > 0) from.n_read += static_cast<std::size_t>(n);
-      if (n > 0 && from.hung) from.left -= static_cast<std::size_t>(n);
-      if (n <= 0)
+      if (n <= 0) {
         from.ended = true;
-      else
-        took = give(to, chunk_.data(), static_cast<std::size_t>(n)) || took;
+        break;
+      }
+      from.n_read += static_cast<std::size_t>(n);
+      if (from.hung) from.left -= static_cast<std::size_t>(n);
+      took = give(to, chunk_.data(), static_cast<std::size_t>(n)) || took;
     }
     return took;
   }
@@ -417,47 +417,40 @@ class ClientRelay::Loop {
     counters_.connections = connections_.size();
   }
 
-  void look_for_the_slow(TimePoint now) {
-    if (n_waiting_ == 0) return;
+  // At those who take nothing of what waits for them, and, where others wait for room, at those who
+  // have sent no greeting.
+  void look_at_clients(TimePoint now) {
+    if (n_waiting_ == 0 && !full_) return;
     const TimePoint counted = patience_clock_.at(now);
     if (now < look_at_) return;
     look_at_ = now + kClientLookEvery;
-    std::vector<std::uint64_t> slow;
-    for (const auto& [number, connection] : connections_)
+    std::vector<std::uint64_t> slow, silent;
+    for (const auto& [number, connection] : connections_) {
       if (connection.waits && counted - connection.took_last >= limits_.patience)
         slow.push_back(number);
+      else if (full_ && !connection.leaving && connection.client.n_read < kGreetingBytes &&
+               counted - connection.since >= kGreetingPatience)
+        silent.push_back(number);
+    }
     for (const std::uint64_t number : slow) {
-      Connection& connection = connections_.at(number);
       ++counters_.cut_slow;
       log_warning("a client is disconnected: it takes nothing of what waits for it",
                   {{"endpoint", text_},
                    {"patience_s", std::chrono::duration<double>(limits_.patience).count()},
-                   {"bytes", connection.client.unsent.size()}});
-      drop_client(connection);
-      turn(number, connection);
+                   {"bytes", connections_.at(number).client.unsent.size()}});
+      disconnect(number);
     }
-  }
-
-  void look_for_the_silent(TimePoint now) {
-    if (!full_) return;
-    const TimePoint counted = greeting_clock_.at(now);
-    if (now < silent_look_at_) return;
-    silent_look_at_ = now + kClientLookEvery;
-    std::vector<std::uint64_t> silent;
-    for (const auto& [number, connection] : connections_)
-      if (!connection.leaving && connection.client.n_read < kGreetingBytes &&
-          counted - connection.since >= kGreetingPatience)
-        silent.push_back(number);
-    if (silent.empty()) return;
-    for (const std::uint64_t number : silent) {
-      Connection& connection = connections_.at(number);
-      drop_client(connection);
-      turn(number, connection);
-    }
+    for (const std::uint64_t number : silent) disconnect(number);
     counters_.cut_silent += silent.size();
-    if (made_room_.count(now))
+    if (!silent.empty() && made_room_.count(now))
       log_warning("clients without a greeting are disconnected: further ones wait for room",
                   {{"endpoint", text_}, {"clients", silent.size()}});
+  }
+
+  void disconnect(std::uint64_t number) {
+    Connection& connection = connections_.at(number);
+    drop_client(connection);
+    turn(number, connection);
   }
 
   Fd listener_;
@@ -482,9 +475,8 @@ class ClientRelay::Loop {
   RareWarning no_room_{std::chrono::minutes(1)};
   RareWarning made_room_{std::chrono::minutes(1)};
   TimePoint look_at_{};
-  TimePoint silent_look_at_{};
-  RunningClock greeting_clock_{kClientLookEvery};
-  RunningClock patience_clock_{kClientLookEvery};  // while bytes wait a turn comes as often
+  RunningClock patience_clock_{
+      kClientLookEvery};  // while there are clients to look at a turn comes as often
   RunningClock finish_clock_{kLongestTurn};
   TimePoint finish_at_{};  // by finish_clock_
   std::thread thread_;
