@@ -1,20 +1,11 @@
 #include "common/client/client.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <cstring>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "common/client/listener.h"
 #include "common/config/resolve.h"
 #include "common/messages/limits.h"
 #include "common/transport/endpoint.h"
@@ -27,46 +18,6 @@ constexpr auto kConnectPatience = std::chrono::seconds(5);
 
 // A router that is being restarted is back within this.
 constexpr auto kRestartPatience = std::chrono::milliseconds(800);
-
-// Whether the kernel refuses a connection there. ZeroMQ tries again without end and does not report
-// it. What is not known (another kind of address, a host that does not answer) counts as listening.
-bool refuses_connections(const std::string& endpoint) {
-  sockaddr_storage storage{};
-  socklen_t size = 0;
-  if (endpoint.starts_with("ipc://")) {
-    auto& address = reinterpret_cast<sockaddr_un&>(storage);
-    const std::string path = endpoint.substr(6);
-    if (path.size() >= sizeof(address.sun_path)) return false;
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    size = sizeof(address);
-  } else if (const auto colon = endpoint.rfind(':'); endpoint.starts_with("tcp://") && colon > 5) {
-    auto& address = reinterpret_cast<sockaddr_in&>(storage);
-    std::uint16_t port = 0;
-    const auto [end, error] =
-        std::from_chars(endpoint.data() + colon + 1, endpoint.data() + endpoint.size(), port);
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    if (error != std::errc{} ||
-        ::inet_pton(AF_INET, endpoint.substr(6, colon - 6).c_str(), &address.sin_addr) != 1)
-      return false;
-    size = sizeof(address);
-  } else {
-    return false;
-  }
-  const int fd = ::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return false;
-  int why = ::connect(fd, reinterpret_cast<sockaddr*>(&storage), size) == 0 ? 0 : errno;
-  if (why == EINPROGRESS) {
-    // On this host the answer is there at once, on another it may take long and is not waited for.
-    pollfd answer{fd, POLLOUT, 0};
-    socklen_t length = sizeof(why);
-    if (::poll(&answer, 1, 50) != 1 || ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &length) != 0)
-      why = 0;
-  }
-  ::close(fd);
-  return why == ECONNREFUSED || why == ENOENT;
-}
 
 Result<Bytes> bytes_of(const wire::ClientRequest& request) {
   Bytes bytes = wire::write_client_request(request);
@@ -131,7 +82,7 @@ Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) 
     if (steady_now() >= give_up) break;
     wait(std::min(give_up, steady_now() + std::chrono::milliseconds(5)));
   }
-  return Error{ErrorCode::kUnavailable, "no router answers at " + endpoint_};
+  return Error{ErrorCode::kUnavailable, silence()};
 }
 
 // The door closes the connection of a client whose key it does not take, and would each time again.
@@ -153,6 +104,15 @@ std::optional<Error> Client::refused() const {
           ": its bus.curve_peers must list that key as client:NAME or tool:NAME, and the one here "
           "must give the router's own key for this address" +
           (connection.refused == Refusal::kUnsaid ? "; or it has no keys" : "")};
+}
+
+std::string Client::silence() const {
+  std::string words = "no router answers at " + endpoint_;
+  if (listener_at(endpoint_) == Listener::kSome)
+    words +=
+        ", where connections are accepted: the router is stopped, or has no file descriptor left "
+        "for another client and a line of it in its log, or another program listens there";
+  return words;
 }
 
 std::optional<Result<wire::ClientAnswer>> Client::receive(TimePoint deadline) {
@@ -232,9 +192,7 @@ void Client::look_after_connection() {
   const Duration waited = steady_now() - *lost_since_;
   if (waited >= patience_.longest) {
     end_waiting(ErrorCode::kUnavailable,
-                connection.losses > 0
-                    ? "the connection was lost, and no router answers at " + endpoint_
-                    : "no router answers at " + endpoint_);
+                (connection.losses > 0 ? "the connection was lost, and " : "") + silence());
   } else if (waited >= patience_.silent && patience_.say && !std::exchange(said_, true)) {
     patience_.say("the connection to the router at " + endpoint_ + " was lost; waiting " +
                   std::to_string(
@@ -312,9 +270,8 @@ Result<wire::ClientReply> Client::generate(wire::ClientRequest request,
 
 Result<wire::StatusReply> Client::status(TimePoint deadline) {
   for (const TimePoint patience = std::min(deadline, steady_now() + kRestartPatience);
-       refuses_connections(endpoint_);) {
-    if (steady_now() >= patience)
-      return Error{ErrorCode::kUnavailable, "no router answers at " + endpoint_};
+       listener_at(endpoint_) == Listener::kNone;) {
+    if (steady_now() >= patience) return Error{ErrorCode::kUnavailable, silence()};
     (void)transport_->receive(std::min(patience, steady_now() + std::chrono::milliseconds(20)));
   }
   wire::ClientRequest request;
@@ -327,7 +284,7 @@ Result<wire::StatusReply> Client::status(TimePoint deadline) {
 
 Error Client::unreachable(const Error& error) const {
   if (error.code == ErrorCode::kConfig) return error;
-  return {ErrorCode::kUnavailable, "no router answers at " + endpoint_};
+  return {ErrorCode::kUnavailable, silence()};
 }
 
 Error error_from(const wire::ClientError& error) {

@@ -100,6 +100,8 @@ class Client {
 
   // Why no request will ever be taken, once the door has refused us.
   std::optional<Error> refused() const;
+  // That no router answers, and what is known of the cause.
+  std::string silence() const;
   bool is_up() const { return transport_->connection(socket_).up; }
   void take(const Delivery& delivery);
   void look_after_connection();

@@ -22,6 +22,7 @@
 #include "common/config/models.h"
 #include "common/config/resolve.h"
 #include "common/messages/types.h"
+#include "common/runtime/process_limits.h"
 #include "common/runtime/service_main.h"
 #include "common/transport/endpoint.h"
 #include "kernels/include/backend.h"
@@ -77,10 +78,12 @@ Finding memory_finding() {
 Finding limits_finding() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  const bool enough = limit.rlim_cur >= 1024;
+  // A service raises its soft limit (claim_descriptors).
+  const auto most = std::min<rlim_t>(limit.rlim_max, kMostDescriptors);
+  const bool enough = most >= 1024;
   return {enough ? Finding::Level::kOk : Finding::Level::kWarn, "open files",
-          "limit " + std::to_string(limit.rlim_cur) +
-              (enough ? "" : "; ZeroMQ needs one for every peer, raise it with ulimit -n")};
+          "a service started from here may have " + std::to_string(most) +
+              (enough ? "" : "; a client takes three, raise the hard limit (ulimit -Hn)")};
 }
 
 // Nothing: a service could listen there now; else why not.

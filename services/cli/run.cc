@@ -356,10 +356,12 @@ void say_end(const OrderedJson& report, const CliOptions& options, int code) {
   const auto n_failed = report["failed"].get<std::size_t>();
   std::cerr << report["done"] << " of " << report["lines"] << " lines done";
   if (n_failed > 0) std::cerr << ", " << n_failed << " of them failed";
-  std::cerr << "; now " << report["answered_now"] << " in "
-            << plain_number(report["seconds"].get<double>()) << " s, "
-            << plain_number(report["output_throughput"].get<double>()) << " tok/s, "
-            << plain_number(report["tokens_per_round"].get<double>()) << " tokens a round\n";
+  std::cerr << "; now " << report["answered_now"];
+  if (report["answered_now"] != 0)
+    std::cerr << " in " << plain_number(report["seconds"].get<double>()) << " s, "
+              << plain_number(report["output_throughput"].get<double>()) << " tok/s, "
+              << plain_number(report["tokens_per_round"].get<double>()) << " tokens a round";
+  std::cerr << "\n";
   if (code != kExitOk)
     std::cerr << "  the same command goes on where this one ended\n";
   else if (n_failed > 0)

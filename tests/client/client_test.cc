@@ -3,8 +3,13 @@
 #include "common/client/client.h"
 
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <fstream>
 #include <stop_token>
 #include <thread>
@@ -50,7 +55,50 @@ TEST(Client, KnowsThatNoRouterListens) {
     const auto status = client.status(std::chrono::steady_clock::now() + 1h);
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
-    EXPECT_THAT(status.error().message, ::testing::HasSubstr(nobody));
+    EXPECT_THAT(status.error().message, ::testing::EndsWith("at " + nobody));
+  }
+}
+
+// A listening socket of which nothing is ever read, as that of a stopped router.
+class SilentListener {
+ public:
+  explicit SilentListener(const std::string& path) {  // "": TCP, any port of 127.0.0.1
+    sockaddr_un local{.sun_family = AF_UNIX};
+    sockaddr_in inet{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    path.copy(local.sun_path, sizeof(local.sun_path) - 1);
+    auto* address =
+        path.empty() ? reinterpret_cast<sockaddr*>(&inet) : reinterpret_cast<sockaddr*>(&local);
+    socklen_t size = path.empty() ? sizeof(inet) : sizeof(local);
+    fd_ = ::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(::bind(fd_, address, size), 0) << std::strerror(errno);
+    EXPECT_EQ(::listen(fd_, 16), 0) << std::strerror(errno);
+    if (path.empty()) ::getsockname(fd_, address, &size);
+    endpoint_ =
+        path.empty() ? "tcp://127.0.0.1:" + std::to_string(ntohs(inet.sin_port)) : "ipc://" + path;
+  }
+  SilentListener(const SilentListener&) = delete;
+  SilentListener& operator=(const SilentListener&) = delete;
+  ~SilentListener() { ::close(fd_); }
+
+  const std::string& endpoint() const { return endpoint_; }
+
+ private:
+  int fd_ = -1;
+  std::string endpoint_;
+};
+
+TEST(Client, SaysThatConnectionsAreAcceptedWhereNoRouterAnswers) {
+  test::TempFolder folder;
+  for (const std::string& path : {std::string(), (folder.path() / "silent").string()}) {
+    const SilentListener silent(path);
+    BusSection bus;
+    bus.client = silent.endpoint();
+    Client client(bus);
+    const auto status = client.status(std::chrono::steady_clock::now() + 200ms);
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+    EXPECT_THAT(status.error().message,
+                ::testing::HasSubstr("at " + bus.client + ", where connections are accepted"));
   }
 }
 

@@ -92,6 +92,7 @@ class Batch(unittest.TestCase):
         before, content = self.requests_total(), self.out.read_bytes()
         done = self.run_batch("--json")
         self.assertEqual((0, 0, 6), (done.returncode, json.loads(done.stdout)["answered_now"], json.loads(done.stdout)["done"]))
+        self.assertEqual("6 of 6 lines done; now 0\n", done.stderr)
         self.assertEqual((before, content), (self.requests_total(), self.out.read_bytes()))
         # More lines: only these are asked.
         lines = self.batch.read_text().splitlines()
