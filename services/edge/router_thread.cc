@@ -10,12 +10,12 @@ namespace {
 // A router that is being restarted is back within this; who waits longer is better told.
 constexpr auto kPatience = std::chrono::seconds(10);
 constexpr std::size_t kMostAtOnce = 128;  // answers; then what is to be sent has its turn
-constexpr auto kLongestSleep = std::chrono::seconds(1);
 
 }  // namespace
 
-RouterThread::RouterThread(const BusSection& bus, OnAnswers on_answers)
+RouterThread::RouterThread(const BusSection& bus, OnAnswers on_answers, Duration longest_sleep)
     : on_answers_(std::move(on_answers)),
+      longest_sleep_(longest_sleep),
       client_(bus, {.longest = kPatience, .say = [](const std::string& why) { log_warning(why); }}),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
@@ -43,7 +43,7 @@ void RouterThread::give(Command command) {
 
 void RouterThread::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    client_.wait(steady_now() + kLongestSleep);
+    client_.wait(sleeps_until());
     std::vector<Command> commands;
     {
       const std::lock_guard lock(mutex_);
@@ -54,6 +54,13 @@ void RouterThread::run(const std::stop_token& stop) {
     take_answers(answers);
     if (!answers.empty()) on_answers_(std::move(answers));
   }
+}
+
+// Not at all where there are commands: taking answers may have used up the wake that came with
+// them.
+TimePoint RouterThread::sleeps_until() {
+  const std::lock_guard lock(mutex_);
+  return commands_.empty() ? steady_now() + longest_sleep_ : TimePoint::min();
 }
 
 // All that is there: one turn of the HTTP thread is for many answers.

@@ -18,7 +18,10 @@ class RouterThread {
   // Called on the router thread.
   using OnAnswers = std::function<void(std::vector<wire::ClientAnswer> answers)>;
 
-  RouterThread(const BusSection& bus, OnAnswers on_answers);  // throws FatalError
+  // Throws FatalError. `longest_sleep`: without an answer, a command or a lost connection.
+  RouterThread(const BusSection& bus,
+               OnAnswers on_answers,
+               Duration longest_sleep = std::chrono::seconds(1));
   ~RouterThread();
   RouterThread(const RouterThread&) = delete;
   RouterThread& operator=(const RouterThread&) = delete;
@@ -32,11 +35,13 @@ class RouterThread {
  private:
   using Command = std::variant<wire::ClientRequest, RequestId>;
   void run(const std::stop_token& stop);
+  TimePoint sleeps_until();
   void take_answers(std::vector<wire::ClientAnswer>& answers);
   void obey(Command command, std::vector<wire::ClientAnswer>& answers);
   void give(Command command);
 
   OnAnswers on_answers_;
+  const Duration longest_sleep_;
   Client client_;  // the thread's own, but for wake()
   std::mutex mutex_;
   std::vector<Command> commands_;
