@@ -87,9 +87,11 @@ Answer::News Answer::add_tokens(const wire::Tokens& tokens, TimePoint now) {
   if (known >= tokens.ids.size()) return News::kNone;
   const bool with_logprobs = with_logprobs_ && tokens.logprobs.size() == tokens.ids.size();
   for (std::size_t i = known; i < tokens.ids.size(); ++i) {
+    // Never one that belongs to another token: where some are missing, so are all behind them.
+    if (with_logprobs && logprobs_.size() == tokens_.size())
+      logprobs_.push_back(tokens.logprobs[i]);
     tokens_.push_back(tokens.ids[i]);
     guessed_.push_back(i < tokens.accepted.size() ? tokens.accepted[i] : std::uint8_t{0});
-    if (with_logprobs) logprobs_.push_back(tokens.logprobs[i]);
   }
   if (first_token_ == TimePoint{}) first_token_ = now;
   last_token_ = now;

@@ -8,10 +8,7 @@ namespace {
 
 constexpr std::size_t kTokensAtOnce = 256;  // with 20 log probabilities each 45 KiB
 
-wire::Tokens tokens_of(const TargetAnswer& answer,
-                       std::size_t from,
-                       std::size_t until,
-                       TargetAnswer::With with) {
+wire::Tokens tokens_of(const TargetAnswer& answer, std::size_t from, std::size_t until) {
   const auto part = [&](const auto& list, std::size_t skipped) {
     const auto within = std::span(list).subspan(from - skipped, until - from);
     return std::vector(within.begin(), within.end());
@@ -19,8 +16,7 @@ wire::Tokens tokens_of(const TargetAnswer& answer,
   wire::Tokens tokens{.position = static_cast<Position>(answer.n_prompt + from),
                       .ids = part(answer.text->from(answer.n_prompt), 0),
                       .accepted = part(answer.guessed, 0)};
-  if (with == TargetAnswer::With::kLogprobs)
-    tokens.logprobs = part(answer.logprobs, answer.first_logprob);
+  if (answer.with_logprobs) tokens.logprobs = part(answer.logprobs, answer.first_logprob);
   return tokens;
 }
 
@@ -31,13 +27,17 @@ std::string_view TargetAnswer::what_differs(const wire::Open& open) const {
   if (!std::ranges::equal(prompt, text->tokens().first(n_prompt))) return "another prompt";
   if (params != open.params) return "other sampling parameters";
   if (end_tokens != open.end_tokens) return "other end tokens";
-  if (open.params.n_prompt_logprobs >= 0 && open.prompt_logprobs_from < first_prompt_logprob)
-    return "log-probabilities of less of the prompt";
   const auto resumed = std::span(open.tokens).subspan(open.n_prompt);
   const std::size_t n_both = std::min(resumed.size(), n_output());
   return std::ranges::equal(resumed.first(n_both), text->from(n_prompt).first(n_both))
              ? ""
              : "another answer";
+}
+
+bool TargetAnswer::has_logprobs_for(const wire::Open& open) const {
+  const bool has_prompt = open.params.n_prompt_logprobs < 0 ||
+                          std::max<Position>(1, open.prompt_logprobs_from) >= first_prompt_logprob;
+  return has_prompt && (!with_logprobs || open.tokens.size() >= n_prompt + first_logprob);
 }
 
 void TargetAnswer::add(const wire::Tokens& tokens, TimePoint now) {
@@ -51,11 +51,11 @@ void TargetAnswer::add(const wire::Tokens& tokens, TimePoint now) {
   logprobs.insert(logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
 }
 
-std::vector<wire::Tokens> TargetAnswer::messages_from(std::size_t begin, With with) const {
+std::vector<wire::Tokens> TargetAnswer::messages_from(std::size_t begin) const {
   std::vector<wire::Tokens> messages;
   const std::size_t n = n_output();
   for (std::size_t from = begin; from < n; from += kTokensAtOnce)
-    messages.push_back(tokens_of(*this, from, std::min(from + kTokensAtOnce, n), with));
+    messages.push_back(tokens_of(*this, from, std::min(from + kTokensAtOnce, n)));
   return messages;
 }
 

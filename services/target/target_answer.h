@@ -49,15 +49,18 @@ struct TargetAnswer {
   TimePoint ended{};
 
   // What an OPEN asks for that this is not; empty if this is its answer. All that the text depends
-  // on counts, and what the answer carries; not how fast it is wanted.
+  // on counts; not how fast it is wanted.
   std::string_view what_differs(const wire::Open& open) const;
+  // Whether it has all log-probabilities that an OPEN of this answer asks for. One that went on
+  // from another target's tokens has none of these.
+  bool has_logprobs_for(const wire::Open& open) const;
   // What the engine committed, but for the tokens themselves, which are in `text` already.
   void add(const wire::Tokens& tokens, TimePoint now);
 
-  enum class With : std::uint8_t { kTokens, kLogprobs };
-  // Its tokens from `begin` on. In parts: a whole answer with log-probabilities can be more than a
-  // message holds, and so can a prompt's.
-  std::vector<wire::Tokens> messages_from(std::size_t begin, With with) const;
+  // Its tokens from `begin` on, with their log-probabilities where these are asked for: then
+  // `begin` is first_logprob at least. In parts: a whole answer with log-probabilities can be more
+  // than a message holds, and so can a prompt's.
+  std::vector<wire::Tokens> messages_from(std::size_t begin) const;
   // The log-probabilities of its prompt from that position on.
   std::vector<wire::Tokens> prompt_messages_from(Position from) const;
 };

@@ -149,19 +149,23 @@ void TargetService::on_closed(const Peer& peer, const std::string& why) {
   pool_of(peer.socket).on_closed(peer.socket, why);
 }
 
-// A new sequence, or the question where an old one stands.
+// A new sequence, or the question where an old one stands. One that the router has closed since, or
+// that lacks log-probabilities which are asked for, begins anew from the tokens that come with it.
 void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now) {
   if (open.n_prompt == 0 || open.n_prompt > open.tokens.size())
     return refuse(
         id, {ErrorCode::kInvalidRequest, "n_prompt is " + std::to_string(open.n_prompt) + " of " +
                                              std::to_string(open.tokens.size()) + " tokens"});
   if (const auto it = answers_.find(id); it != answers_.end()) {
-    if (const auto what = it->second.what_differs(open); !what.empty())
-      return refuse(id, {ErrorCode::kInvalidRequest,
-                         "this request id has a sequence with " + std::string(what) +
-                             " here; one id is one request",
-                         "request_id"});
-    return repeat_from(id, it->second, open);
+    if (!it->second.closing) {
+      if (const auto what = it->second.what_differs(open); !what.empty())
+        return refuse(id, {ErrorCode::kInvalidRequest,
+                           "this request id has a sequence with " + std::string(what) +
+                               " here; one id is one request",
+                           "request_id"});
+      if (it->second.has_logprobs_for(open)) return repeat_from(id, it->second, open);
+    }
+    drop(it);
   }
   const auto prompt_end = open.tokens.begin() + open.n_prompt;
   OpenRequest request{
@@ -207,6 +211,14 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
   router().send(id, wire::Opened{.n_waiting = engine_.snapshot().n_waiting});
 }
 
+// Without a word to the router, which asks for it anew.
+void TargetService::drop(Answers::iterator it) {
+  if (!it->second.end && !it->second.closing)
+    engine_.close(it->second.seq, CloseReason::kCancelled);
+  requests_.erase(it->second.seq);
+  answers_.erase(it);
+}
+
 void TargetService::refuse(RequestId id, const Error& error) {
   const bool try_elsewhere = error.code == ErrorCode::kQueueFull ||
                              error.code == ErrorCode::kDraining ||
@@ -228,10 +240,7 @@ void TargetService::repeat_from(RequestId id, TargetAnswer& answer, const wire::
                            std::max(open.prompt_logprobs_from, answer.first_prompt_logprob);
   if (owes_prompt) send_all(id, answer.prompt_messages_from(open.prompt_logprobs_from));
   if (position >= answer.n_prompt && position < answer.text->size()) {
-    const std::size_t begin = position - answer.n_prompt;
-    const bool has_logprobs = answer.with_logprobs && begin >= answer.first_logprob;
-    send_all(id, answer.messages_from(begin, has_logprobs ? TargetAnswer::With::kLogprobs
-                                                          : TargetAnswer::With::kTokens));
+    send_all(id, answer.messages_from(position - answer.n_prompt));
   } else if (!owes_prompt) {
     router().send(id, wire::Opened{});
   }
@@ -397,9 +406,7 @@ void TargetService::add_tokens(const TokensEvent& event, TimePoint now) {
 void TargetService::send_new_tokens(RequestId id, TargetAnswer& answer, TimePoint now) {
   const auto n = static_cast<std::uint32_t>(answer.n_output());
   if (answer.closing || answer.n_sent >= n) return;
-  send_all(id,
-           answer.messages_from(answer.n_sent, answer.with_logprobs ? TargetAnswer::With::kLogprobs
-                                                                    : TargetAnswer::With::kTokens));
+  send_all(id, answer.messages_from(answer.n_sent));
   answer.n_sent = n;
   answer.sent_at = now;
 }

@@ -49,6 +49,8 @@ class TargetService final : public WorkerService {
   std::string status() const override;
 
  private:
+  using Answers = std::unordered_map<RequestId, TargetAnswer>;
+
   void open(Bus& bus, wire::Hello& hello) override;
   bool on_router_message(const wire::Header& header, wire::Message& message) override;
   void on_new_router() override { forget_all("the router restarted"); }
@@ -66,6 +68,7 @@ class TargetService final : public WorkerService {
 
   void on_open(RequestId id, const wire::Open& open, TimePoint now);
   void on_close(RequestId id, const wire::Close& close);
+  void drop(Answers::iterator it);
   void refuse(RequestId id, const Error& error);
   void send_all(RequestId id, std::vector<wire::Tokens> messages);
   void repeat_from(RequestId id, TargetAnswer& answer, const wire::Open& open);
@@ -89,7 +92,7 @@ class TargetService final : public WorkerService {
   DraftProposer& drafts_;
   DraftProposer* memories_;  // may be none
   TargetMetrics own_metrics_;
-  std::unordered_map<RequestId, TargetAnswer> answers_;
+  Answers answers_;
   std::unordered_map<SeqId, RequestId> requests_;
   std::uint64_t last_seq_ = 0;
   TimePoint next_sweep_{};

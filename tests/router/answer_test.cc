@@ -56,6 +56,18 @@ TEST(Answer, AGapAddsNothing) {
   EXPECT_FALSE(answer.next_piece(kAnswered));
 }
 
+TEST(Answer, LogProbabilitiesAreNotThoseOfAnotherToken) {
+  const WholeAnswer truth(5);
+  Answer answer(kReceived);
+  answer.begin(kPrompt, {.n_logprobs = 0});
+  answer.add_tokens(truth.some_tokens(0, 3), kReceived);  // they are missing
+  wire::Tokens rest = truth.some_tokens(3, 5);
+  rest.logprobs = {{.logprob = -1.0f}, {.logprob = -2.0f}};
+  answer.add_tokens(rest, kReceived);
+  EXPECT_EQ(5u, answer.n_tokens());
+  EXPECT_TRUE(answer.whole_reply(kAnswered, {}).logprobs.empty());
+}
+
 TEST(Answer, TextOfTokensThatWereNotSentIsOfAnEarlierRun) {
   const WholeAnswer truth(8);
   Answer answer(kReceived);

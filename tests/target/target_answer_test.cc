@@ -49,9 +49,26 @@ TEST(TargetAnswer, IsNotThatOfAnOpenThatAsksOtherwise) {
   EXPECT_EQ(answer.what_differs(open), "other end tokens");
 }
 
+TEST(TargetAnswer, HasNoLogProbabilitiesOfTokensThatItWentOnFrom) {
+  TargetAnswer answer = answer_of(4);
+  answer.first_logprob = 2;
+  EXPECT_FALSE(answer.has_logprobs_for(open_of({1, 2, 3})));
+  EXPECT_FALSE(answer.has_logprobs_for(open_of({1, 2, 3, 10})));
+  EXPECT_TRUE(answer.has_logprobs_for(open_of({1, 2, 3, 10, 11})));
+  answer.with_logprobs = false;
+  EXPECT_TRUE(answer.has_logprobs_for(open_of({1, 2, 3})));
+  answer.first_prompt_logprob = 2;
+  wire::Open of_prompt = open_of({1, 2, 3});
+  EXPECT_TRUE(answer.has_logprobs_for(of_prompt));
+  of_prompt.params.n_prompt_logprobs = 0;
+  EXPECT_FALSE(answer.has_logprobs_for(of_prompt));
+  of_prompt.prompt_logprobs_from = 2;
+  EXPECT_TRUE(answer.has_logprobs_for(of_prompt));
+}
+
 TEST(TargetAnswer, IsSentInPartsThatAMessageHolds) {
   const TargetAnswer answer = answer_of(600);
-  const auto messages = answer.messages_from(10, TargetAnswer::With::kLogprobs);
+  const auto messages = answer.messages_from(10);
   std::vector<std::size_t> sizes;
   Position next = 13;
   for (const wire::Tokens& message : messages) {
@@ -65,12 +82,14 @@ TEST(TargetAnswer, IsSentInPartsThatAMessageHolds) {
   EXPECT_THAT(sizes, ElementsAre(256, 256, 78));
 }
 
-TEST(TargetAnswer, IsSentWithoutLogProbabilitiesWhereItHasNone) {
-  const auto messages = answer_of(4).messages_from(1, TargetAnswer::With::kTokens);
+TEST(TargetAnswer, IsSentWithoutLogProbabilitiesWhereNoneAreAskedFor) {
+  TargetAnswer answer = answer_of(4);
+  answer.with_logprobs = false;
+  const auto messages = answer.messages_from(1);
   ASSERT_EQ(messages.size(), 1u);
   EXPECT_THAT(messages[0].ids, ElementsAre(11, 12, 13));
   EXPECT_THAT(messages[0].logprobs, IsEmpty());
-  EXPECT_THAT(answer_of(4).messages_from(4, TargetAnswer::With::kTokens), IsEmpty());
+  EXPECT_THAT(answer.messages_from(4), IsEmpty());
 }
 
 TEST(TargetAnswer, SendsOfItsPromptWhatItHas) {

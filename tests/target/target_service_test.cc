@@ -483,7 +483,45 @@ TEST_F(TargetServiceTest, AMigratedPromptGoesOnWhereItsLogProbabilitiesEnd) {
   EXPECT_EQ(40u, bus.take<wire::Done>().at(0).prompt_logprobs_until);
   asked.prompt_logprobs_from = 29;
   hear(asked);
-  EXPECT_EQ(1u, bus.take<wire::Failed>().size()) << "it does not have those";
+  turn(20);
+  const auto all = prompts_of(bus.take<wire::Tokens>(), 40);
+  ASSERT_FALSE(all.empty()) << "it does not have those: it begins anew";
+  EXPECT_EQ(29u, all[0].position);
+}
+
+// What another target chose before has no log-probabilities here.
+TEST_F(TargetServiceTest, AnAnswerWithoutLogProbabilitiesThatAreAskedForBeginsAnew) {
+  hear(open(12), RequestId{3, 4});
+  turn(20);
+  const auto ids = ids_of(bus.take<wire::Tokens>());
+  wire::Open asked = open(12, {ids.begin(), ids.begin() + 4});
+  asked.params.n_logprobs = 1;
+  hear(asked);
+  turn(4);
+  bus.sent.clear();
+  asked.tokens.resize(3);
+  hear(asked);
+  turn(20);
+  const auto tokens = bus.take<wire::Tokens>();
+  EXPECT_EQ(ids, ids_of(tokens));
+  for (const wire::Tokens& part : tokens) EXPECT_EQ(part.ids.size(), part.logprobs.size());
+  EXPECT_EQ(1u, bus.take<wire::Done>().size());
+}
+
+TEST_F(TargetServiceTest, AnIdThatComesAgainWhileItIsClosedBeginsAnew) {
+  hear(open(40));
+  turn(5);
+  hear(wire::Close{.reason = CloseReason::kCancelled});
+  bus.sent.clear();
+  wire::Open other = open(40);
+  other.tokens[0] = 4;  // it need not be the same request
+  hear(other);
+  EXPECT_EQ(1u, bus.take<wire::Opened>().size());
+  turn(60);
+  EXPECT_EQ(40u, ids_of(bus.take<wire::Tokens>()).size());
+  const auto done = bus.take<wire::Done>();
+  ASSERT_EQ(1u, done.size()) << "none of the sequence that was closed";
+  EXPECT_EQ(FinishReason::kLength, done[0].reason);
 }
 
 TEST_F(TargetServiceTest, AFinishedAnswerIsKeptUntilClosedOrForTenSeconds) {
