@@ -184,15 +184,19 @@ void Client::look_after_connection() {
     losses_ = connection.losses;
     if (!lost_since_) lost_since_ = steady_now();
     for (auto& [id, asked] : asked_) asked.again = !asked.cancelled;
+    // No router will answer these.
+    end_all(ErrorCode::kCancelled, "cancelled", &AskedRequest::cancelled);
   }
   if (!lost_since_) return;
   if (connection.up) return ask_again();
   if (asked_.empty()) return;
-  if (const auto refusal = refused()) return end_waiting(refusal->code, refusal->message);
+  if (const auto refusal = refused())
+    return end_all(refusal->code, refusal->message, &AskedRequest::again);
   const Duration waited = steady_now() - *lost_since_;
   if (waited >= patience_.longest) {
-    end_waiting(ErrorCode::kUnavailable,
-                (connection.losses > 0 ? "the connection was lost, and " : "") + silence());
+    end_all(ErrorCode::kUnavailable,
+            (connection.losses > 0 ? "the connection was lost, and " : "") + silence(),
+            &AskedRequest::again);
   } else if (waited >= patience_.silent && patience_.say && !std::exchange(said_, true)) {
     patience_.say("the connection to the router at " + endpoint_ + " was lost; waiting " +
                   std::to_string(
@@ -232,11 +236,11 @@ void Client::end(const std::string& id, ErrorCode code, const std::string& why) 
   asked_.erase(asked_.find(id));
 }
 
-void Client::end_waiting(ErrorCode code, const std::string& why) {
-  std::vector<std::string> waiting;
+void Client::end_all(ErrorCode code, const std::string& why, bool AskedRequest::*which) {
+  std::vector<std::string> ids;
   for (const auto& [id, asked] : asked_)
-    if (asked.again || asked.cancelled) waiting.push_back(id);
-  for (const auto& id : waiting) end(id, code, why);
+    if (asked.*which) ids.push_back(id);
+  for (const auto& id : ids) end(id, code, why);
 }
 
 Result<wire::ClientAnswer> Client::ask(wire::ClientRequest request,

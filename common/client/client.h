@@ -107,7 +107,7 @@ class Client {
   void look_after_connection();
   void ask_again();
   void end(const std::string& id, ErrorCode code, const std::string& why);
-  void end_waiting(ErrorCode code, const std::string& why);
+  void end_all(ErrorCode code, const std::string& why, bool AskedRequest::*which);
 
   std::string endpoint_;
   std::string key_file_;  // empty: without a key

@@ -326,6 +326,13 @@ TEST_F(LostConnection, OnlyWhatHasNoLastAnswerIsAskedAgainAndNothingThatWasCance
   const auto open = client.send(question, soon());
   const std::string bytes = door.request(client);
   door.kill();
+  // The router that was to answer it with what there is has gone.
+  const auto end = client.receive(soon());
+  ASSERT_TRUE(end && end->ok());
+  const auto* error = std::get_if<wire::ClientError>(&**end);
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->id, wire::hex_of(*cancelled));
+  EXPECT_EQ(error_from(*error).code, ErrorCode::kCancelled);
   door.open();
   EXPECT_EQ(door.request(client), bytes);
   EXPECT_EQ(client.n_asked_again(), 1U);
