@@ -26,7 +26,8 @@ Result<void> TargetEngine::admissible(const OpenRequest& request) const {
   if (request.prompt.empty())
     return Error{ErrorCode::kInvalidValue, "the prompt has no tokens", "prompt"};
   const std::size_t n_tokens = request.prompt.size() + request.resume.size();
-  if (n_tokens >= options_.max_model_len)
+  // An answer that had filled the context, and whose end was lost, may be resumed.
+  if (request.prompt.size() >= options_.max_model_len || n_tokens > options_.max_model_len)
     return Error{ErrorCode::kContextLengthExceeded,
                  "prompt has " + std::to_string(n_tokens) + " tokens; the limit is " +
                      std::to_string(options_.max_model_len - 1) +

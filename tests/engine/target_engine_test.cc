@@ -988,6 +988,21 @@ TEST_F(TargetEngineTest, ResumesAnAnswerThatHadEndedWithItsEnd) {
   EXPECT_EQ(refusal(r), ErrorCode::kInvalidRequest);
 }
 
+TEST_F(TargetEngineTest, ResumesAnAnswerThatHadFilledTheContext) {
+  start();
+  OpenRequest r = request(1, {1, 2, 3}, kMaxLen - 3);
+  r.params.ignore_eos = true;
+  r.resume = plain(r);
+  ASSERT_EQ(r.prompt.size() + r.resume.size(), kMaxLen);
+  open(r);
+  run();
+  ASSERT_EQ(done_.size(), 1u);
+  EXPECT_EQ(done_[0].reason, FinishReason::kLength);
+  r.seq = SeqId{2};
+  r.resume.push_back(1);
+  EXPECT_EQ(refusal(r), ErrorCode::kContextLengthExceeded);
+}
+
 TEST_F(TargetEngineTest, FailsWhereNoTokenMayFollow) {
   start();
   OpenRequest r = request(1);
