@@ -15,6 +15,13 @@ CloseReason close_reason_of(std::optional<FinishReason> cut_short) {
   return *cut_short == FinishReason::kDeadline ? CloseReason::kDeadline : CloseReason::kCancelled;
 }
 
+// A process that took the place of the one that counts the request has counts of its own.
+void count_down(Pool& pool, WorkerId id, Incarnation counted_by) {
+  Worker* worker = pool.find(id);
+  if (worker != nullptr && worker->incarnation == counted_by && worker->n_placed > 0)
+    --worker->n_placed;
+}
+
 }  // namespace
 
 FlowId flow_of(const std::string& tenant, const Peer& peer) {
@@ -187,19 +194,19 @@ void Request::end(CloseReason reason, Actions& out) {
 
 void Request::assign_tokenizer(std::optional<WorkerId> to) {
   Pool& pool = context_.pool;
-  if (tokenizer_)
-    if (Worker* worker = pool.find(*tokenizer_); worker != nullptr && worker->n_placed > 0)
-      --worker->n_placed;
+  if (tokenizer_) count_down(pool, *tokenizer_, tokenizer_process_);
   tokenizer_ = to;
-  if (to)
-    if (Worker* worker = pool.find(*to)) ++worker->n_placed;
+  if (!to) return;
+  if (Worker* worker = pool.find(*to)) {
+    ++worker->n_placed;
+    tokenizer_process_ = worker->incarnation;
+  }
 }
 
 void Request::assign_target(std::optional<WorkerId> to) {
   Pool& pool = context_.pool;
   if (target_) {
-    if (Worker* worker = pool.find(*target_); worker != nullptr && worker->n_placed > 0)
-      --worker->n_placed;
+    count_down(pool, *target_, target_process_);
     context_.places.give_back(*target_, flow_);
   }
   target_ = to;
@@ -208,6 +215,7 @@ void Request::assign_target(std::optional<WorkerId> to) {
   context_.places.take(*to, flow_);
   if (Worker* worker = pool.find(*to)) {
     ++worker->n_placed;
+    target_process_ = worker->incarnation;
     worker->placed_tokens += prompt_.encoded.tokens.size() + answer_.n_tokens();
   }
 }

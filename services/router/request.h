@@ -194,6 +194,7 @@ class Request {
   std::optional<TimePoint> counting_until_;
 
   std::optional<WorkerId> tokenizer_, target_;
+  Incarnation tokenizer_process_, target_process_;  // that count it in Worker::n_placed
   Retry tokenizer_retry_, target_retry_;
   struct Prompt {
     wire::Fingerprints encoding;          // vocabulary and text of the tokenizer it needs

@@ -1414,5 +1414,13 @@ TEST_F(RequestTableTest, PlacesAreCountedUpAndDown) {
   EXPECT_EQ("draining", answers<wire::ClientError>().at(0).error.code);
 }
 
+TEST_F(RequestTableTest, AProcessThatReplacesAnotherCountsAllThatMovesToIt) {
+  for (std::uint64_t i = 1; i <= 4; ++i) submit(ask(), {9, i});
+  EXPECT_EQ(4u, pool.find(kTokenizer)->n_placed);
+  join(kTokenizer, wire::Role::kTokenizer, "tokenizer-0", 2);
+  table.worker_lost(kTokenizer, now, out);
+  EXPECT_EQ(4u, pool.find(kTokenizer)->n_placed);
+}
+
 }  // namespace
 }  // namespace foretoken
