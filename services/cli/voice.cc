@@ -37,8 +37,8 @@ std::string_view sequence_of(Paint paint) {
 
 // The first words of sentences.
 constexpr std::pair<std::string_view, Paint> kFirstWords[] = {
-    {"error:", Paint::kBad},  {"note:", Paint::kWarning},       {"detail:", Paint::kFaint},
-    {"  try:", Paint::kHint}, {"  did you mean", Paint::kHint},
+    {"error:", Paint::kBad},    {"warning:", Paint::kWarning}, {"note:", Paint::kWarning},
+    {"detail:", Paint::kFaint}, {"  try:", Paint::kHint},      {"  did you mean", Paint::kHint},
 };
 
 std::optional<ColorWhen> color_when_named(std::string_view name) {

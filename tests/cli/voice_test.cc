@@ -57,6 +57,7 @@ TEST_F(PaintedErrorsTest, PaintsTheWordsThatSentencesBeginWith) {
   EXPECT_EQ("\r42 %\r\033[K\033[33mnote:\033[0m x\n",
             said(ColorWhen::kAlways, {"\r42 %", "\r\033[K", "note: x\n"}))
       << "behind a bar that was taken away";
+  EXPECT_EQ("\033[33mwarning:\033[0m x\n", said(ColorWhen::kAlways, {"warning: x\n"}));
   EXPECT_EQ("an error: this is\n", said(ColorWhen::kAlways, {"an error: this is\n"}));
 }
 
