@@ -1,0 +1,134 @@
+// The events of /v1/responses: their order, their numbers, and what they join to.
+#include <gmock/gmock.h>
+
+#include "services/edge/responses.h"
+
+namespace foretoken::edge {
+namespace {
+
+wire::ClientReply response_reply(const std::string& text) {
+  wire::ClientReply reply;
+  reply.model = "demo";
+  reply.text = text;
+  reply.finish_reason = "stop";
+  reply.usage = {.prompt_tokens = 3, .completion_tokens = 2, .total_tokens = 5, .cached_tokens = 1};
+  return reply;
+}
+
+ResponsesAsk responses_ask() {
+  auto ask = read_responses(OrderedJson::parse(R"({"model": "demo", "input": "hi"})"), true);
+  EXPECT_TRUE(ask.ok());
+  return ask.ok() ? *ask : ResponsesAsk{};
+}
+
+// Each with its name, which is its type.
+std::vector<Json> named_events_in(const std::string& stream) {
+  std::vector<Json> events;
+  for (std::size_t at = stream.find("data: "); at != std::string::npos;
+       at = stream.find("data: ", at + 1)) {
+    events.push_back(Json::parse(stream.substr(at + 6, stream.find('\n', at) - at - 6)));
+    const std::string name = "event: " + events.back()["type"].get<std::string>() + "\n";
+    EXPECT_EQ(stream.compare(at - name.size(), name.size(), name), 0) << stream;
+  }
+  return events;
+}
+
+TEST(ResponsesEncoder, EventsAreNumberedAndEndWithTheWholeObject) {
+  const auto encoder = responses_encoder(responses_ask(), "1", 7);
+  std::string stream = encoder->on_piece(0, {.text = "he"});
+  stream += encoder->on_reply(0, response_reply("y"));
+  const std::vector<Json> events = named_events_in(stream);
+  ASSERT_EQ(events.size(), 10U);
+  for (std::size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i]["sequence_number"], i);
+  EXPECT_EQ(events[0]["type"], "response.created");
+  EXPECT_EQ(events[9]["type"], "response.completed");
+  const Json& response = events[9]["response"];
+  EXPECT_EQ(response["output"][0]["content"][0]["text"], "hey");
+  EXPECT_EQ(response["output"][0]["id"], events[4]["item_id"]);
+  EXPECT_EQ(response["usage"]["total_tokens"], 5);
+  EXPECT_FALSE(response["store"].get<bool>());
+  EXPECT_EQ(encoder->end(), "data: [DONE]\n\n");
+}
+
+// Of whatever characters: it is kept as text.
+TEST(ResponsesEncoder, AnAnswerRepeatsItsRequest) {
+  const Json body = Json::parse(R"({
+      "model": "demo", "input": "hi", "instructions": "say \"é\"\n}", "metadata": {"a": "{\\"},
+      "temperature": 0.5, "tools": [{"type": "function", "name": "f", "description": "d",
+                                     "parameters": {"type": "object", "properties": {}}}]})");
+  const auto ask = read_responses(OrderedJson(body), true);
+  ASSERT_TRUE(ask.ok());
+  const Json whole = Json::parse(responses_encoder(*ask, "1", 7)->whole({response_reply("hey")}));
+  const auto encoder = responses_encoder(*ask, "1", 7);
+  std::string stream = encoder->on_piece(0, {.text = "he"});
+  stream += encoder->on_reply(0, response_reply("y"));
+  const std::vector<Json> events = named_events_in(stream);
+  for (const Json& response : {whole, events.front()["response"], events.back()["response"]}) {
+    for (const char* key : {"instructions", "metadata", "temperature"})
+      EXPECT_EQ(response[key], body[key]) << response;
+    EXPECT_EQ(response["tools"][0]["parameters"], body["tools"][0]["parameters"]);
+    EXPECT_EQ(response["top_p"], 1.0);
+    EXPECT_EQ(response["tool_choice"], "auto");
+  }
+  EXPECT_EQ(whole["usage"]["total_tokens"], 5);
+}
+
+TEST(ResponsesEncoder, AnAnswerRepeatsTheModelsDefaults) {
+  ResponsesAsk ask = responses_ask();
+  repeat_defaults({.temperature = 0.6F, .top_p = 0.9F}, ask);
+  const Json whole = Json::parse(responses_encoder(ask, "1", 7)->whole({response_reply("hey")}));
+  EXPECT_EQ(whole["temperature"], 0.6);
+  EXPECT_EQ(whole["top_p"], 0.9);
+}
+
+// OpenAI's client raises the nested form alone; others read the flat one.
+TEST(ResponsesEncoder, AnErrorEventHasBothForms) {
+  const auto encoder = responses_encoder(responses_ask(), "1", 7);
+  encoder->on_piece(0, {.text = "he"});
+  const auto events = named_events_in(
+      encoder->error_event(http_error(Error{ErrorCode::kDeadlineExceeded, "too late"})));
+  ASSERT_EQ(events.size(), 2U);
+  const Json& body = events[0];
+  EXPECT_EQ(body["type"], "error");
+  EXPECT_EQ(body["sequence_number"], 5);
+  EXPECT_EQ(body["message"], "too late");
+  EXPECT_EQ(body["error"]["message"], "too late");
+  EXPECT_EQ(body["code"], "deadline_exceeded");
+  EXPECT_EQ(body["error"]["code"], "deadline_exceeded");
+}
+
+TEST(ResponsesEncoder, AFailedStreamEndsWithTheAnswerAsFarAsItCame) {
+  const auto encoder = responses_encoder(responses_ask(), "1", 7);
+  encoder->on_piece(0, {.text = "he", .model = "demo-7"});
+  const auto events = named_events_in(
+      encoder->error_event(http_error(Error{ErrorCode::kDeadlineExceeded, "too late"})));
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[1]["type"], "response.failed");
+  EXPECT_EQ(events[1]["sequence_number"], 6);
+  const Json& response = events[1]["response"];
+  EXPECT_EQ(response["id"], "resp_1");
+  EXPECT_EQ(response["model"], "demo-7");
+  EXPECT_EQ(response["status"], "failed");
+  EXPECT_EQ(response["error"], Json::parse(R"({"code": "server_error", "message": "too late"})"));
+  EXPECT_TRUE(response["completed_at"].is_null() && response["usage"].is_null());
+  ASSERT_EQ(response["output"].size(), 1U);
+  EXPECT_EQ(response["output"][0]["status"], "incomplete");
+  EXPECT_EQ(response["output"][0]["content"][0]["text"], "he");
+}
+
+// A ping may be all that came before.
+TEST(ResponsesEncoder, AStreamThatFailsBeforeItsFirstWordHasABeginning) {
+  const auto encoder = responses_encoder(responses_ask(), "1", 7);
+  const auto events =
+      named_events_in(encoder->error_event(http_error(Error{ErrorCode::kQueueFull, "full"})));
+  ASSERT_EQ(events.size(), 4U);
+  for (std::size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i]["sequence_number"], i);
+  EXPECT_EQ(events[0]["type"], "response.created");
+  EXPECT_EQ(events[3]["type"], "response.failed");
+  EXPECT_EQ(events[3]["response"]["model"], "demo");
+  EXPECT_EQ(events[3]["response"]["error"]["code"], "rate_limit_exceeded");
+  EXPECT_TRUE(events[3]["response"]["output"].empty());
+}
+
+}  // namespace
+}  // namespace foretoken::edge
