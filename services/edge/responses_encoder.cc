@@ -183,7 +183,7 @@ class ResponsesEncoder final : public Encoder {
     std::string events =
         event("response.output_item.added",
               {{"output_index", output_.size()}, {"item", item_->json("in_progress", true)}});
-    if (kind == Kind::kMessage)
+    if (kind != Kind::kCall)
       events += item_event("response.content_part.added", {{"part", item_->part()}});
     return events;
   }
@@ -212,6 +212,7 @@ class ResponsesEncoder final : public Encoder {
                           {{"name", item_->name}, {"arguments", item_->text}});
     } else if (item_->kind == Kind::kReasoning) {
       events = item_event("response.reasoning_text.done", {{"text", item_->text}});
+      events += item_event("response.content_part.done", {{"part", item_->part()}});
     } else {
       // What is said of tokens that gave no text of their own.
       for (const auto& entry : std::exchange(logprobs_, OrderedJson::array()))

@@ -50,6 +50,47 @@ TEST(ResponsesEncoder, EventsAreNumberedAndEndWithTheWholeObject) {
   EXPECT_EQ(encoder->end(), "data: [DONE]\n\n");
 }
 
+// OpenAI's clients gather an answer from its events so: a delta to a part that was not added is an
+// error.
+TEST(ResponsesEncoder, EachPartIsAddedBeforeItsTextAndDoneBehindIt) {
+  ResponsesAsk ask = responses_ask();
+  ask.rules.may_call = true;
+  const auto encoder = responses_encoder(ask, "1", 7);
+  wire::ClientPiece piece{.text = "<think>h", .token_ids = {1}, .token_ends = {8}};
+  piece.form = wire::AnswerForm{"hermes", {}, true, ""};
+  std::string stream = encoder->on_piece(0, piece);
+  stream += encoder->on_reply(
+      0, response_reply("m</think>ok<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"));
+  std::string order;
+  Json output = Json::array();
+  for (const Json& event : named_events_in(stream)) {
+    if (!event.contains("output_index")) continue;  // of the answer as a whole
+    const std::string type = event["type"].get<std::string>().substr(sizeof "response." - 1);
+    order += type + " ";
+    if (type == "output_item.added") output.push_back(event["item"]);
+    if (!event.contains("content_index")) continue;
+    EXPECT_EQ(event["content_index"], 0);
+    const auto at = event["output_index"].get<std::size_t>();
+    ASSERT_LT(at, output.size()) << order;
+    Json& content = output[at]["content"];
+    if (type == "content_part.added") content.push_back(event["part"]);
+    ASSERT_EQ(content.size(), 1U) << order;
+    if (event.contains("delta"))
+      content[0]["text"] =
+          content[0]["text"].get<std::string>() + event["delta"].get<std::string>();
+    EXPECT_TRUE(type != "content_part.done" || content[0] == event["part"]) << event;
+  }
+  EXPECT_EQ(order,
+            "output_item.added content_part.added reasoning_text.delta reasoning_text.delta "
+            "reasoning_text.done content_part.done output_item.done "
+            "output_item.added content_part.added output_text.delta output_text.done "
+            "content_part.done output_item.done "
+            "output_item.added function_call_arguments.delta function_call_arguments.done "
+            "output_item.done ");
+  EXPECT_EQ(output[0]["content"], Json::parse(R"([{"type": "reasoning_text", "text": "hm"}])"));
+  EXPECT_EQ(output[1]["content"][0]["text"], "ok");
+}
+
 // Of whatever characters: it is kept as text.
 TEST(ResponsesEncoder, AnAnswerRepeatsItsRequest) {
   const Json body = Json::parse(R"({

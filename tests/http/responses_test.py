@@ -34,12 +34,13 @@ def maybe(schema):
 
 TEXT, WHOLE, NUMBER, TRUTH = ({"type": name} for name in ("string", "integer", "number", "boolean"))
 LIST, MAP = {"type": "array"}, {"type": "object"}
-PART = shape(type={"const": "output_text"}, text=TEXT, annotations=LIST, logprobs=LIST)
+MESSAGE_PART = shape(type={"const": "output_text"}, text=TEXT, annotations=LIST, logprobs=LIST)
+REASONING_PART = shape(type={"const": "reasoning_text"}, text=TEXT)
+PART = {"anyOf": [MESSAGE_PART, REASONING_PART]}
 STATUS = {"enum": ["in_progress", "completed", "incomplete"]}
 ITEM = {"anyOf": [
-    shape(id=TEXT, type={"const": "message"}, role={"const": "assistant"}, status=STATUS, content={"type": "array", "items": PART}),
-    shape(id=TEXT, type={"const": "reasoning"}, status=STATUS, summary=LIST,
-          content={"type": "array", "items": shape(type={"const": "reasoning_text"}, text=TEXT)}),
+    shape(id=TEXT, type={"const": "message"}, role={"const": "assistant"}, status=STATUS, content={"type": "array", "items": MESSAGE_PART}),
+    shape(id=TEXT, type={"const": "reasoning"}, status=STATUS, summary=LIST, content={"type": "array", "items": REASONING_PART}),
     shape(id=TEXT, type={"const": "function_call"}, status=STATUS, call_id=TEXT, name=TEXT, arguments=TEXT)]}
 USAGE = shape(input_tokens=WHOLE, input_tokens_details=shape(cached_tokens=WHOLE, cache_write_tokens=WHOLE), output_tokens=WHOLE,
               output_tokens_details=shape(reasoning_tokens=WHOLE), total_tokens=WHOLE)
@@ -341,6 +342,11 @@ class Tools(unittest.TestCase):
                                speculation=speculation)
             joined = "".join(event["delta"] for event in events if event["type"] == "response.function_call_arguments.delta")
             self.assertEqual(whole.output[2].arguments, joined)
+            thought = [event for event in events if event.get("output_index") == 0]
+            self.assertEqual(["output_item.added", "content_part.added", *["reasoning_text.delta"] * (len(thought) - 5), "reasoning_text.done",
+                              "content_part.done", "output_item.done"], [event["type"].removeprefix("response.") for event in thought])
+            self.assertEqual([{"type": "reasoning_text", "text": ""}, whole.output[0].content[0].to_dict()],
+                             [event["part"] for event in thought if "part" in event])
             self.assertEqual([0, 1, 2], [event["output_index"] for event in events if event["type"] == "response.output_item.done"])
             self.assertEqual("response.completed", events[-1]["type"])
 
