@@ -238,6 +238,10 @@ class OpenAiEncoder : public Encoder {
   OrderedJson metrics_;
 };
 
+// The one name of a thought. Other servers name it `reasoning`, but an object with both is read
+// wrongly: some clients join the two texts, others refuse it as one key that is given twice.
+constexpr const char* kThoughtKey = "reasoning_content";
+
 // One answer as a message: its events, joined.
 struct ChatMessageParts {
   std::string content, reasoning;
@@ -262,11 +266,7 @@ struct ChatMessageParts {
   OrderedJson json() const {
     OrderedJson message = {{"role", "assistant"}, {"content", content}, {"refusal", nullptr}};
     if (content.empty() && (!calls.empty() || !reasoning.empty())) message["content"] = nullptr;
-    // Clients read one of the two names.
-    if (!reasoning.empty()) {
-      message["reasoning_content"] = reasoning;
-      message["reasoning"] = reasoning;
-    }
+    if (!reasoning.empty()) message[kThoughtKey] = reasoning;
     if (!calls.empty()) message["tool_calls"] = calls;
     return message;
   }
@@ -276,7 +276,7 @@ struct ChatMessageParts {
 OrderedJson chat_delta(const AnswerEvent& event) {
   if (const auto* text = std::get_if<TextEvent>(&event)) return {{"content", text->text}};
   if (const auto* thinking = std::get_if<ThinkingEvent>(&event))
-    return {{"reasoning_content", thinking->text}, {"reasoning", thinking->text}};
+    return {{kThoughtKey, thinking->text}};
   // Clients join the texts of all deltas of a call: its id, type and name are said once.
   OrderedJson call;
   if (const auto* begin = std::get_if<CallBegin>(&event))
