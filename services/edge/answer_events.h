@@ -35,7 +35,9 @@ struct CallBegin {
 };
 struct CallArguments {
   std::size_t index = 0;
-  std::string text;  // of a JSON object, as the model wrote it
+  // Of a JSON object, as the model wrote it but for control characters in strings, which are
+  // escaped.
+  std::string text;
   bool operator==(const CallArguments&) const = default;
 };
 struct CallEnd {

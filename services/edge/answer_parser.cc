@@ -267,9 +267,10 @@ void AnswerParser::on_arguments(char byte) {
     if (byte != '{' || !is_tool(name_)) return give_up_call();
     begin_call(name_);
   }
+  std::string json = arguments_.as_json(byte);
   const auto says = arguments_.feed(byte);
   if (says == JsonValueEnd::Says::kBroken) return break_call(byte);
-  events_->add(CallArguments{n_calls_, std::string(1, byte)});
+  events_->add(CallArguments{n_calls_, std::move(json)});
   if (says != JsonValueEnd::Says::kLast) return;
   end_call();
   at_ = At::kCallNext;

@@ -1,6 +1,6 @@
 #include "services/edge/call_object.h"
 
-#include <string_view>
+#include <algorithm>
 #include <utility>
 
 #include "common/base/json.h"
@@ -16,6 +16,9 @@ std::optional<std::string> text_in(const std::string& json) {
   return value->get<std::string>();
 }
 
+// Llama says parameters.
+bool is_arguments(std::string_view key) { return key == "arguments" || key == "parameters"; }
+
 }  // namespace
 
 JsonValueEnd::Says JsonValueEnd::feed_string(char byte) {
@@ -28,6 +31,32 @@ JsonValueEnd::Says JsonValueEnd::feed_string(char byte) {
     return open_.empty() ? Says::kLast : Says::kInside;
   }
   return Says::kInside;
+}
+
+std::string JsonValueEnd::as_json(char byte) const {
+  constexpr std::string_view kControls = "\b\t\n\f\r";
+  constexpr std::string_view kLetters = "btnfr";
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  const auto code = static_cast<unsigned char>(byte);
+  if (!in_string_ || code >= 0x20) return std::string(1, byte);
+  // A backslash before it has left already and begins the escape.
+  std::string escape = escaped_ ? "" : "\\";
+  if (const auto at = kControls.find(byte); at != std::string_view::npos)
+    return escape += kLetters[at];
+  escape += "u00";
+  escape += kDigits[code / 16U];
+  return escape += kDigits[code % 16U];
+}
+
+std::string escape_controls(std::string_view text) {
+  const std::size_t begin = std::min(text.find_first_not_of(" \n\t\r"), text.size());
+  std::string json(text.substr(0, begin));
+  JsonValueEnd value;
+  for (const char byte : text.substr(begin)) {
+    json += value.as_json(byte);
+    value.feed(byte);
+  }
+  return json;
 }
 
 JsonValueEnd::Says JsonValueEnd::feed(char byte) {
@@ -95,8 +124,7 @@ CallObject::State CallObject::feed(char byte) {
       value_ = {};
       raw_.clear();
       at_ = At::kInValue;
-      // Llama says parameters.
-      streams_ = byte == '{' && !has_arguments_ && (key_ == "arguments" || key_ == "parameters");
+      streams_ = byte == '{' && !has_arguments_ && is_arguments(key_);
       if (streams_) has_arguments_ = true;
       feed_value(byte);
       break;
@@ -114,6 +142,7 @@ CallObject::State CallObject::feed(char byte) {
 }
 
 void CallObject::feed_value(char byte) {
+  const std::string json = is_arguments(key_) ? value_.as_json(byte) : std::string(1, byte);
   const auto says = value_.feed(byte);
   if (says == JsonValueEnd::Says::kBroken) {
     at_ = At::kBroken;
@@ -121,7 +150,7 @@ void CallObject::feed_value(char byte) {
     end_value();
     if (at_ != At::kBroken) feed(byte);
   } else {
-    (streams_ ? arguments_ : raw_) += byte;
+    (streams_ ? arguments_ : raw_) += json;
     if (says == JsonValueEnd::Says::kLast) end_value();
   }
 }
@@ -134,15 +163,15 @@ void CallObject::end_value() {
   } else if (key_ == "name") {
     if (!name_) name_ = text_in(raw_);
     if (!name_) at_ = At::kBroken;
-  } else if ((key_ == "arguments" || key_ == "parameters") && !has_arguments_ && raw_ != "null") {
-    // Some models write the object as a text.
-    const auto text = text_in(raw_);
-    const auto object = text ? parse_json(*text) : Result<Json>(Json());
+  } else if (is_arguments(key_) && !has_arguments_ && raw_ != "null") {
+    // Some models write the object as a text. Its strings are strings within a string.
+    std::string text = escape_controls(text_in(raw_).value_or(""));
+    const auto object = parse_json(text);
     if (!object.ok() || !object->is_object()) {
       at_ = At::kBroken;
       return;
     }
-    arguments_ = *text;
+    arguments_ = std::move(text);
     has_arguments_ = are_whole_ = true;
   }
 }

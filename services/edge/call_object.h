@@ -1,11 +1,14 @@
 // A call of a tool that a model writes as a JSON object, {"name": ..., "arguments": {...}}, read
 // byte by byte: the arguments leave as they come. Strings and brackets are followed, so that what
-// stands inside of them ends nothing. Knows nothing of markers around it.
+// stands inside of them ends nothing. Control characters that a model wrote raw in a string of the
+// arguments leave as JSON escapes: clients parse the arguments. Markers around the object are the
+// caller's.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace foretoken::edge {
 
@@ -18,6 +21,9 @@ class JsonValueEnd {
 
   // kLast: the byte ends the value. kBehind: it ended before this byte.
   Says feed(char byte);
+  // The text of this byte as JSON, before it is fed: of a control character in a string its escape,
+  // \n or \u0001; of any other byte itself.
+  std::string as_json(char byte) const;
   bool is_in_string() const { return in_string_; }
 
  private:
@@ -28,6 +34,10 @@ class JsonValueEnd {
   bool escaped_ = false;
   bool in_scalar_ = false;
 };
+
+// One JSON value whose strings may have raw control characters -> the same with their escapes. The
+// rest is not judged.
+std::string escape_controls(std::string_view text);
 
 class CallObject {
  public:

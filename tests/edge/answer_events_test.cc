@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
+
+#include "common/base/json.h"
 
 namespace foretoken::edge {
 namespace {
@@ -102,6 +105,16 @@ const std::vector<Fixture>& fixtures() {
        {"<tool_call>", "{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":", "1}\"}", "</tool_call>"},
        "C0:f|A:{\"a\":1}|E",
        "tool_calls"},
+      {"ControlCharactersInStrings",
+       kHermesByText,
+       {"<tool_call>{\"name\":\"f\",\n\"arguments\":{\n\"a\":", "\"x\n", "\ty\\", "\n\\\\\r\"",
+        "\n}}</tool_call>"},
+       "C0:f|A:{\n\"a\":\"x\\n\\ty\\n\\\\\\r\"\n}|E",
+       "tool_calls"},
+      {"AControlCharacterInTheName",
+       kHermes,
+       {"<tool_call>", "{\"name\":\"f\n\",\"arguments\":{}}", "</tool_call>"},
+       "T:<tool_call>{\"name\":\"f\n\",\"arguments\":{}}</tool_call>"},
       {"WithoutArguments",
        kHermes,
        {"<tool_call>", "{\"name\":\"now\"}", "</tool_call>"},
@@ -439,6 +452,71 @@ TEST(AnswerReader, CallsHaveIdsOfTheRequestAndTheirNumber) {
   // Mistral's chat templates take no others.
   EXPECT_THAT(ids({"mistral", {}, false, ""}, "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}]", 1),
               testing::ElementsAre(testing::MatchesRegex("[A-Za-z0-9]{9}")));
+}
+
+// The arguments of the calls of an answer whose tokens end at these bytes.
+std::string arguments_of(const wire::AnswerForm& form,
+                         const std::string& text,
+                         const std::vector<std::uint32_t>& ends) {
+  AnswerReader reader({.may_call = true, .tool_names = {"f"}});
+  AnswerEvents events;
+  std::size_t begin = 0;
+  for (const std::uint32_t end : ends) {
+    wire::ClientPiece piece{
+        .text = text.substr(begin, end - begin), .token_ids = {1}, .token_ends = {end}};
+    if (begin == 0) piece.form = form;
+    events.add(reader.on_piece(piece));
+    begin = end;
+  }
+  wire::ClientReply reply;
+  if (begin == 0) reply.form = form;
+  reply.text = text.substr(begin);
+  reply.finish_reason = "stop";
+  events.add(reader.on_reply(reply));
+  EXPECT_EQ(reader.n_calls(), 1U) << text;
+  std::string arguments;
+  for (const AnswerEvent& event : events.list())
+    if (const auto* more = std::get_if<CallArguments>(&event)) arguments += more->text;
+  return arguments;
+}
+
+// Models write the lines of a file into a string as they are, which is no JSON.
+TEST(AnswerReader, ArgumentsWithRawControlCharactersAreJson) {
+  const OrderedJson wanted = {{"a", "x\ny\t\x01\x1f\b\f\r\"\x7f"}, {"b\n", 1}};
+  const std::string spelled = "{\"a\":\n\"x\ny\t\x01\x1f\b\f\r\\\"\x7f\", \"b\n\": 1}";
+  std::string quoted, half_escaped;  // the object as a text, whose line feeds are raw or escaped
+  for (const char byte : spelled) {
+    const std::string escape = byte == '"' || byte == '\\' ? std::string("\\") + byte : "";
+    quoted += escape.empty() ? std::string(1, byte) : escape;
+    half_escaped += byte == '\n' ? "\\n" : escape.empty() ? std::string(1, byte) : escape;
+  }
+  const wire::AnswerForm mistral{"mistral", {}, false, ""};
+  const std::pair<wire::AnswerForm, std::string> answers[] = {
+      {kHermesByText, R"(<tool_call>{"name":"f","arguments":)" + spelled + "}</tool_call>"},
+      {kHermesByText, R"(<tool_call>{"arguments":)" + spelled + R"(,"name":"f"}</tool_call>)"},
+      {kHermesByText, R"(<tool_call>{"name":"f","arguments":")" + quoted + "\"}</tool_call>"},
+      {kHermesByText, R"(<tool_call>{"name":"f","arguments":")" + half_escaped + "\"}</tool_call>"},
+      {{"llama", {}, false, ""}, R"({"name":"f","parameters":)" + spelled + "}"},
+      {mistral, R"([TOOL_CALLS][{"name":"f","arguments":)" + spelled + "}]"},
+      {mistral, "[TOOL_CALLS]f[ARGS]" + spelled},
+  };
+  for (const auto& [form, text] : answers) {
+    SCOPED_TRACE(text);
+    const std::string whole = arguments_of(form, text, {});
+    ASSERT_TRUE(parse_json(whole).ok()) << whole;
+    EXPECT_EQ(OrderedJson::parse(whole), wanted);
+    std::vector<std::uint32_t> each;
+    for (std::uint32_t cut = 1; cut < text.size(); ++cut) {
+      EXPECT_EQ(arguments_of(form, text, {cut}), whole) << "cut at byte " << cut;
+      each.push_back(cut);
+    }
+    EXPECT_EQ(arguments_of(form, text, each), whole) << "each byte alone";
+  }
+}
+
+TEST(AnswerReader, AControlCharacterBehindABackslashIsOneEscape) {
+  const std::string text = "[TOOL_CALLS]f[ARGS]{\"a\": \"\\\n\\\x02\"}";
+  EXPECT_EQ(arguments_of({"mistral", {}, false, ""}, text, {}), R"({"a": "\n\u0002"})");
 }
 
 wire::ClientReply cut_reply(const char* text) {
