@@ -151,7 +151,7 @@ class MessageEncoder final : public Encoder {
       } else if (last["type"] == "thinking") {
         last["thinking"] = hides_thoughts_ ? std::string() : text;
         last["signature"] = thought_signature(text);
-      } else if (parse_json(text).ok()) {  // not of a call that was cut
+      } else if (parse_json(text).ok()) {  // not of a call that was cut, nor of what is no JSON
         last["input"] = OrderedJson::parse(text);
       }
       text.clear();

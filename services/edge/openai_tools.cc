@@ -28,9 +28,7 @@ Result<PastCall> read_call(const OrderedJson& call, const std::string& where) {
   if (arguments.is_object()) {
     past.arguments = arguments;
   } else if (arguments.is_string()) {
-    auto object = arguments_object(arguments.get<std::string>(), where + ".function.arguments");
-    if (!object.ok()) return object.error();
-    past.arguments = std::move(*object);
+    past.arguments = past_arguments(arguments.get<std::string>());
   } else if (!arguments.is_null()) {
     return invalid_value(where + ".function.arguments must be the text of a JSON object",
                          where + ".function.arguments");

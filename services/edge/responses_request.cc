@@ -141,13 +141,9 @@ class ItemReader {
   Result<void> add_call(const OrderedJson& item, const std::string& where) {
     PastCall call{.id = text_or_empty(member(item, "call_id")),
                   .name = text_or_empty(member(item, "name")),
-                  .arguments = {}};
+                  .arguments = past_arguments(text_or_empty(member(item, "arguments")))};
     if (call.id.empty() || call.name.empty())
       return invalid_value(where + " needs call_id and name", where);
-    auto arguments =
-        arguments_object(text_or_empty(member(item, "arguments")), where + ".arguments");
-    if (!arguments.ok()) return arguments.error();
-    call.arguments = std::move(*arguments);
     call_ids_.insert(call.id);
     turn_.calls.push_back(std::move(call));
     has_turn_ = true;

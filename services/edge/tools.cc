@@ -5,12 +5,15 @@
 #include <set>
 #include <utility>
 
+#include "services/edge/call_object.h"
 #include "services/edge/router_request.h"
 
 namespace foretoken::edge {
 namespace {
 
 constexpr std::size_t kMaxToolNameBytes = 64;
+// Of the text that turn_json() makes of a call, which is parsed with the limits of JsonLimits.
+constexpr std::size_t kLevelsAroundArguments = 4;
 
 bool is_name(const std::string& name) {
   return !name.empty() && name.size() <= kMaxToolNameBytes &&
@@ -129,12 +132,12 @@ Json turn_json(const Turn& turn) {
   return message;
 }
 
-Result<OrderedJson> arguments_object(const std::string& text, const std::string& where) {
-  if (text.empty()) return OrderedJson(OrderedJson::object());
-  const auto value = parse_json(text, {.max_keys = kMaxOrderedKeys});
-  if (!value.ok()) return invalid_value(where + " is no JSON: " + value.error().message, where);
-  if (!value->is_object()) return invalid_value(where + " must be a JSON object", where);
-  return OrderedJson::parse(text);
+OrderedJson past_arguments(const std::string& text) {
+  if (text.empty()) return OrderedJson::object();
+  const std::string json = escape_controls(text);
+  const auto value = parse_json(json, {.max_depth = JsonLimits{}.max_depth - kLevelsAroundArguments,
+                                       .max_keys = kMaxOrderedKeys});
+  return value.ok() && value->is_object() ? OrderedJson::parse(json) : OrderedJson(text);
 }
 
 }  // namespace foretoken::edge

@@ -49,7 +49,9 @@ AnswerRules use_tools(const ToolUse& use, Json& request);
 struct PastCall {
   std::string id;
   std::string name;
-  OrderedJson arguments;  // an object
+  // An object; of a call whose arguments are none, their text: the conversation goes on all the
+  // same, and the template shows what the model wrote.
+  OrderedJson arguments;
 };
 
 // A turn of a conversation.
@@ -63,7 +65,9 @@ struct Turn {
 };
 Json turn_json(const Turn& turn);
 
-// The text of a call's arguments -> an object: "" is an empty one.
-Result<OrderedJson> arguments_object(const std::string& text, const std::string& where);
+// The text of a call's arguments, as a client sends it back -> PastCall::arguments. "" is an empty
+// object. Control characters in strings may be raw. An object of more than kMaxOrderedKeys keys, or
+// that is too deep for a message, stays a text.
+OrderedJson past_arguments(const std::string& text);
 
 }  // namespace foretoken::edge

@@ -369,7 +369,7 @@ std::string refused_field(const OrderedJson& message) {
   return ask.ok() ? "" : ask.error().param;
 }
 
-OrderedJson message_with_call(const std::string& arguments) {
+OrderedJson message_with_call(const OrderedJson& arguments) {
   const OrderedJson function = {{"name", "f"}, {"arguments", arguments}};
   const OrderedJson call = {{"id", "c1"}, {"type", "function"}, {"function", function}};
   return {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", OrderedJson::array({call})}};
@@ -378,15 +378,51 @@ OrderedJson message_with_call(const std::string& arguments) {
 TEST(OpenAiChat, RefusesAConversationThatDoesNotHoldTogether) {
   EXPECT_EQ(refused_field({{"role", "tool"}, {"tool_call_id", "c1"}, {"content", "3"}}),
             "messages[0].tool_call_id");
-  const std::string arguments = "messages[0].tool_calls[0].function.arguments";
-  EXPECT_EQ(refused_field(message_with_call("[")), arguments);
-  EXPECT_EQ(refused_field(message_with_call("[]")), arguments);
   EXPECT_EQ(refused_field(message_with_call("{}")), "");
   EXPECT_EQ(refused_field({{"role", "user"},
                            {"content", "a"},
                            {"tool_calls", OrderedJson::array({OrderedJson::object()})}}),
             "messages[0].tool_calls");
   EXPECT_EQ(refused_field({{"role", "user"}}), "messages[0].content");
+}
+
+// What the template gets of the arguments of the first call; null: the conversation is refused.
+OrderedJson arguments_at_the_template(const auto& ask) {
+  EXPECT_TRUE(ask.ok()) << ask.error().message;
+  if (!ask.ok()) return nullptr;
+  const auto extra = OrderedJson::parse(ask->generation.choices[0].messages[0].extra.text);
+  return extra["tool_calls"][0]["function"]["arguments"];
+}
+
+void expect_arguments(const std::string& arguments, const OrderedJson& expected) {
+  SCOPED_TRACE(arguments);
+  const OrderedJson message = message_with_call(arguments);
+  EXPECT_EQ(arguments_at_the_template(read_chat(conversation(message.dump()), {})), expected);
+  const OrderedJson item = {
+      {"type", "function_call"}, {"call_id", "c1"}, {"name", "f"}, {"arguments", arguments}};
+  const OrderedJson body = {{"model", "demo"}, {"input", OrderedJson::array({item})}};
+  EXPECT_EQ(arguments_at_the_template(read_responses(body, true)), expected);
+}
+
+TEST(OpenAi, ArgumentsThatAreNoObjectReachTheTemplateAsTheirText) {
+  std::string deep = "1", many = "{\"k\":1";
+  for (int i = 0; i < 61; ++i) deep = R"({"a":)" + deep + "}";
+  for (int i = 0; i < 512; ++i) many += ",\"" + std::to_string(i) + "\":1";
+  many += "}";
+  for (const std::string& text :
+       {std::string("["), std::string("[]"), std::string(" "), std::string(R"({"a": "b)"),
+        std::string(R"("{}")"), std::string(R"({"a": 1, "a": 2})"), deep, many})
+    expect_arguments(text, text);
+  const std::string less_deep = deep.substr(5, deep.size() - 6);
+  expect_arguments(less_deep, OrderedJson::parse(less_deep));
+  // What is neither an object nor a text is a fault of the client.
+  EXPECT_EQ(refused_field(message_with_call(OrderedJson::array())),
+            "messages[0].tool_calls[0].function.arguments");
+}
+
+TEST(OpenAi, ArgumentsWithRawControlCharactersAreAnObject) {
+  expect_arguments("{\"b\": \"x\n\ty\", \"a\": 2}", OrderedJson::parse(R"({"b":"x\n\ty","a":2})"));
+  expect_arguments("\n {\"b\": \"x\ny\"}\n", OrderedJson::parse(R"({"b":"x\ny"})"));
 }
 
 TEST(OpenAiChat, UnknownKeysOfMessagesAreNamedAndWithStrictRefused) {
