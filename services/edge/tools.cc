@@ -11,7 +11,10 @@
 namespace foretoken::edge {
 namespace {
 
-constexpr std::size_t kMaxToolNameBytes = 64;
+// Anthropic's limit, for all protocols: clients of MCP put the server's name before a tool's, which
+// comes to more than OpenAI's 64.
+constexpr std::size_t kMaxToolNameBytes = 128;
+static_assert(kMaxToolNameBytes <= wire::kMaxNameBytes);  // as tool_name of a request
 // Of the text that turn_json() makes of a call, which is parsed with the limits of JsonLimits.
 constexpr std::size_t kLevelsAroundArguments = 4;
 

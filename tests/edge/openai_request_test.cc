@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "common/messages/speculation_object.h"
+#include "services/edge/anthropic.h"
 #include "services/edge/http_types.h"
 #include "services/edge/openai.h"
 #include "services/edge/request_keys.h"
@@ -210,6 +211,43 @@ TEST(OpenAiChat, ToolsReachTheTemplateInTheirOrder) {
   EXPECT_THAT(ask.rules.tool_names, ElementsAre("f"));
   EXPECT_THAT(ask.ignored, ElementsAre("tools[0].function.strict"));
   EXPECT_EQ(read_chat(chat(kTool), {.strict = true}).error().param, "tools[0].function.strict");
+}
+
+// As clients of MCP name them: up to Anthropic's limit, with every protocol.
+TEST(Tools, NamesHaveUpTo128Characters) {
+  const auto chat_with = [](const std::string& name) {
+    const std::string function = R"({"type": "function", "function": {"name": ")" + name + "\"}}";
+    return read_chat(chat(R"(, "tools": [)" + function + R"(], "tool_choice": )" + function), {});
+  };
+  const auto responses_with = [](const std::string& name) {
+    const std::string tool = R"({"type": "function", "name": ")" + name + "\"}";
+    return read_responses(OrderedJson::parse(R"({"model": "demo", "input": "hi", "tools": [)" +
+                                             tool + R"(], "tool_choice": )" + tool + "}"),
+                          true);
+  };
+  const auto messages_with = [](const std::string& name) {
+    return read_messages(
+        OrderedJson::parse(
+            R"({"model": "demo", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}],
+                "tools": [{"name": ")" +
+            name +
+            R"(", "input_schema": {"type": "object"}}], "tool_choice": {"type": "tool", "name": ")" +
+            name + "\"}}"),
+        true);
+  };
+  const auto check = [](const auto& ask_with) {
+    const std::string longest(128, 'f');
+    const auto ask = ask_with(longest);
+    ASSERT_TRUE(ask.ok()) << ask.error().message;
+    EXPECT_EQ(ask->generation.choices[0].tool_name, longest);
+    const auto refused = ask_with(longest + "f");
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.error().param, HasSubstr("tools"));
+    EXPECT_THAT(refused.error().message, HasSubstr("1 to 128 letters"));
+  };
+  check(chat_with);
+  check(responses_with);
+  check(messages_with);
 }
 
 TEST(OpenAiChat, ToolsThatMayNotBeCalledStayInThePrompt) {
