@@ -103,6 +103,11 @@ class ItemReader {
     if (type == "reasoning") return add_thoughts(item, where);
     if (type == "function_call") return add_call(item, where);
     if (type == "function_call_output") return add_result(item, where);
+    if (type == "item_reference")
+      return not_supported(where +
+                               " refers to an item that was kept, and nothing is kept here: set "
+                               "store to false in the client, so that it sends the whole history",
+                           where);
     return not_supported(
         where + " is an item of type " + to_text(member(item, "type")) +
             "; message, reasoning, function_call and function_call_output are read",

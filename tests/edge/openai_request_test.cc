@@ -458,6 +458,18 @@ TEST(OpenAi, ArgumentsThatAreNoObjectReachTheTemplateAsTheirText) {
             "messages[0].tool_calls[0].function.arguments");
 }
 
+// The message has the setting of a client that helps.
+TEST(OpenAiResponses, AReferenceToAKeptItemIsRefusedInItsOwnWords) {
+  const auto ask = read_responses(
+      OrderedJson::parse(
+          R"({"model": "demo", "input": [{"role": "user", "content": "hi"}, {"type": "item_reference", "id": "rs_1"}]})"),
+      false);
+  ASSERT_FALSE(ask.ok());
+  EXPECT_EQ(ask.error().code, ErrorCode::kUnsupportedParameter);
+  EXPECT_EQ(ask.error().param, "input.1");
+  EXPECT_THAT(ask.error().message, HasSubstr("nothing is kept here: set store to false"));
+}
+
 TEST(OpenAi, ArgumentsWithRawControlCharactersAreAnObject) {
   expect_arguments("{\"b\": \"x\n\ty\", \"a\": 2}", OrderedJson::parse(R"({"b":"x\n\ty","a":2})"));
   expect_arguments("\n {\"b\": \"x\ny\"}\n", OrderedJson::parse(R"({"b":"x\ny"})"));
