@@ -108,7 +108,7 @@ Result<std::vector<wire::ClientRequest>> BatchLine::read_openai(const OrderedJso
   if (!body.is_object()) return invalid("body must be an object", "body");
   if (body.value("stream", OrderedJson()) == true)
     return invalid("stream has no place in a batch", "stream");
-  if (body.value("seed", OrderedJson()).is_null())
+  if (edge::is_no_seed(Json(body.value("seed", OrderedJson()))))
     body["seed"] = flags.value("seed", Json(id_.low));
   // The configuration of an edge, whose default the limits are, has no part in a batch.
   const edge::BodyRules rules{.max_choices = edge::kMostChoices};

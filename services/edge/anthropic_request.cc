@@ -54,7 +54,7 @@ constexpr BodyField kAnswerFields[] = {
     {"top_k", kHonoured, "top_k"},
     {"stream", kHonoured, "", "server-sent events"},
     {"speculation", kHonoured, "", kSpeculationNote},
-    {"seed", kHonoured, "seed", "of Foretoken: same answer with or without speculation"},
+    {"seed", kHonoured, "seed", kOwnSeedNote},
 };
 
 // A body of a message may be counted as it is.

@@ -24,7 +24,7 @@ Result<BodyOutcome> sort_fields(const Json& body, std::span<const BodyField> fie
       outcome.ignored.push_back(name);
       continue;
     }
-    if (value.is_null()) continue;
+    if (value.is_null() || (field->key == "seed" && is_no_seed(value))) continue;
     if (field->use == FieldUse::kRefused && !says_nothing(value))
       return Error{
           ErrorCode::kUnsupportedParameter,
@@ -35,6 +35,11 @@ Result<BodyOutcome> sort_fields(const Json& body, std::span<const BodyField> fie
       outcome.request[std::string(field->key)] = value;
   }
   return outcome;
+}
+
+bool is_no_seed(const Json& seed) {
+  // 2^64 - 1 is a seed, and would be equal to -1.
+  return seed.is_null() || (seed.is_number_integer() && !seed.is_number_unsigned() && seed == -1);
 }
 
 std::vector<BodyField> joined_fields(std::span<const BodyField> own,

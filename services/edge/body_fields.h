@@ -39,8 +39,13 @@ struct BodyOutcome {
   Json request = Json::object();     // key of a request to the router -> value
   std::vector<std::string> ignored;  // unknown names, and known ones without an effect
 };
-// `body` is an object. A null counts as not given. With `strict` an unknown name is an error.
+// `body` is an object. A null counts as not given, and so does the -1 of a seed. With `strict` an
+// unknown name is an error.
 Result<BodyOutcome> sort_fields(const Json& body, std::span<const BodyField> fields, bool strict);
+
+// null, and -1, by which vLLM, llama.cpp and their clients ask for a random seed. Other negative
+// numbers are seeds.
+bool is_no_seed(const Json& seed);
 
 // The fields of an endpoint that has those of another and some of its own.
 std::vector<BodyField> joined_fields(std::span<const BodyField> own,

@@ -12,8 +12,9 @@ namespace {
 
 using enum FieldUse;
 
-// Of both endpoints, besides the keys of sampling.
+// Of both endpoints, besides the other keys of sampling.
 constexpr BodyField kCommon[] = {
+    {"seed", kHonoured, "seed", kSeedNote},
     {"model", kHonoured, "model", "a served name; another is 404"},
     {"n", kHonoured, "", "answers, at most edge.max_choices; answer i is the same for every n", "",
      kChoicesLimit},

@@ -42,7 +42,7 @@ constexpr BodyField kResponseFields[] = {
     {"store", kHonoured, "", "taken; nothing is kept, and the answer says false"},
     {"metadata", kHonoured, "", "repeated in the answer"},
     {"speculation", kHonoured, "", kSpeculationNote},
-    {"seed", kHonoured, "seed", "of Foretoken: same answer with or without speculation"},
+    {"seed", kHonoured, "seed", kOwnSeedNote},
     {"previous_response_id", kRefused, "", "nothing is kept: send the whole history"},
     {"conversation", kRefused, "", "nothing is kept: send the whole history"},
     {"prompt", kRefused, "", "nothing is kept: send the text"},

@@ -42,6 +42,11 @@ inline constexpr Limit kAnswerTokens = from_to(1, kToEndOfContext);
 // What the page says of "speculation".
 inline constexpr std::string_view kSpeculationNote =
     "of Foretoken: enabled, draft_len, proposer, adaptive, acceptance";
+// What it says of a seed; then the same where the protocol itself has none.
+inline constexpr std::string_view kSeedNote =
+    "same seed and request, same answer, with any draft; -1 = not given";
+inline constexpr std::string_view kOwnSeedNote =
+    "of Foretoken: same answer with or without speculation; -1 = not given";
 // {"enabled", "draft_len", "proposer", "adaptive", "acceptance"} of "speculation" -> keys of the
 // request.
 Result<void> read_speculation(const Json& body, Json& request);

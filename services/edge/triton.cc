@@ -31,7 +31,7 @@ constexpr BodyField kTritonFields[] = {
     {"presence_penalty", kHonoured, "presence_penalty"},
     {"frequency_penalty", kHonoured, "frequency_penalty"},
     {"min_length", kHonoured, "min_tokens"},
-    {"random_seed", kHonoured, "seed"},
+    {"random_seed", kHonoured, "seed", kSeedNote},
     {"return_log_probs", kHonoured, "", "output_log_probs and cum_log_probs, with speculation too"},
     {"return_perf_metrics", kHonoured, "",
      "acceptance_rate, the counts of draft tokens, and times in ns since 1970; no counts of "

@@ -75,6 +75,51 @@ TEST(OpenAi, TakesTheNumberThatMeansToTheEndOfTheContext) {
   EXPECT_EQ(beyond.error().param, "max_tokens");
 }
 
+// The requests that a body becomes; none where it is refused.
+std::vector<wire::ClientRequest> choices_of(const auto& ask) {
+  EXPECT_TRUE(ask.ok()) << ask.error().message;
+  return ask.ok() ? ask->generation.choices : std::vector<wire::ClientRequest>{};
+}
+
+TEST(Seeds, MinusOneCountsAsNotGivenInEveryProtocol) {
+  const auto all_with = [](const std::string& value) {
+    const std::string seed = ", \"seed\": " + value + "}";
+    const auto parsed = [](const std::string& body) { return OrderedJson::parse(body); };
+    std::vector<wire::ClientRequest> all;
+    for (
+        const auto& choices :
+        {choices_of(read_chat(chat(R"(, "seed": )" + value), {})),
+         choices_of(read_completion(text(R"(, "seed": )" + value), {})),
+         choices_of(read_responses(parsed(R"({"model": "demo", "input": "hi")" + seed), true)),
+         choices_of(read_messages(
+             parsed(
+                 R"({"model": "demo", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}])" +
+                 seed),
+             true))})
+      all.insert(all.end(), choices.begin(), choices.end());
+    const auto generate = read_triton(
+        Json{{"text_input", "hi"}, {"max_tokens", 5}, {"random_seed", Json::parse(value)}}, "demo",
+        {});
+    const auto of_triton = choices_of(generate);
+    all.insert(all.end(), of_triton.begin(), of_triton.end());
+    EXPECT_THAT(all, SizeIs(5));
+    return all;
+  };
+  for (const auto& request : all_with("-1")) EXPECT_FALSE(request.given.contains("seed"));
+  for (const auto& request : all_with("-2")) {
+    EXPECT_TRUE(request.given.contains("seed"));
+    EXPECT_EQ(request.params.seed, static_cast<std::uint64_t>(-2));
+  }
+  for (const auto& request : all_with("18446744073709551615"))
+    EXPECT_TRUE(request.given.contains("seed"));
+  // Several answers share a seed all the same.
+  const auto several = choices_of(read_chat(chat(R"(, "seed": -1, "n": 2)"), {}));
+  ASSERT_THAT(several, SizeIs(2));
+  EXPECT_EQ(several[0].params.seed, several[1].params.seed);
+  EXPECT_NE(several[0].params.seed, static_cast<std::uint64_t>(-1));
+  EXPECT_EQ(read_chat(chat(R"(, "seed": -1.0)"), {}).error().param, "seed");
+}
+
 TEST(OpenAiChat, NullsCountAsNotGiven) {
   const auto ask = read(read_chat(
       chat(
