@@ -51,6 +51,7 @@ DraftOutcome DraftEngine::attach(const TargetKey& from, wire::Attach attach, Tim
 bool DraftEngine::has_place(TimePoint now) {
   const auto most = static_cast<std::size_t>(options_.max_sequences);
   if (sequences_.size() >= most) expire(now);
+  if (sequences_.size() >= most) forget_unnamed(now);
   return sequences_.size() < most;
 }
 
@@ -86,7 +87,7 @@ void DraftEngine::add_sequence(const DraftKey& key,
       LeaseTerms{.limits = limits_, .end_tokens = end_tokens, .constraint = std::move(constraint)});
   sequence->cache_name = SeqId{++n_opened_};
   sequence->turn = pass_.next_turn();
-  sequence->renewed = now;
+  sequence->renewed = sequence->named = now;
   const auto ahead = run_ahead_.find(key.target);
   sequence->run_ahead = ahead == run_ahead_.end() ? options_.run_ahead : ahead->second;
   sequence->budget = std::min(attach.budget, limits_.max_ahead);
@@ -132,7 +133,7 @@ DraftOutcome DraftEngine::apply(LeasedSequence& sequence,
                                 const wire::ProposeRecord& record,
                                 TimePoint now) {
   const std::span<const TokenId> tail(record.tail);
-  sequence.renewed = now;
+  sequence.renewed = sequence.named = now;
   if (record.from > sequence.chain.known()) return need(sequence, NeedReason::kGap);
   const std::size_t n_old =
       std::min<std::size_t>(sequence.chain.known() - record.from, tail.size());
@@ -241,6 +242,15 @@ void DraftEngine::renew(const TargetKey& target, TimePoint now) {
 void DraftEngine::forget(LeasedSequences::iterator at) {
   branches_.drop_cache(*at->second);
   sequences_.erase(at);
+}
+
+// The end of a sequence may have been lost, while its target goes on and renews all its leases.
+void DraftEngine::forget_unnamed(TimePoint now) {
+  const auto longest = std::ranges::min_element(
+      sequences_, {}, [](const auto& entry) { return entry.second->named; });
+  if (longest == sequences_.end() || longest->second->named + options_.lease > now) return;
+  ++totals_.n_expired;
+  forget(longest);
 }
 
 void DraftEngine::expire(TimePoint now) {

@@ -62,6 +62,8 @@ class Attachment {
   std::uint32_t misses() const { return misses_; }
   // Proposes travel in these states, so that a draft can catch up in silence.
   bool is_attached() const;
+  // Let go for good: this draft is not tried again, as one that is late would be.
+  bool is_over() const { return state_ == AttachmentState::kDetached && !probing_; }
   // A step may wait for this draft: active, not busy, nothing overdue.
   bool may_wait(TimePoint now) const;
   // False while the draft has asked for a pause: propose with budget 0, which only keeps it

@@ -23,6 +23,8 @@ constexpr Duration kRenewAfter = std::chrono::seconds(2);
 constexpr int kPrefillMargin = 2;
 // Of fewer tokens the time says little: most of it the draft was busy with others.
 constexpr std::size_t kLeastMeasured = 64;
+// Tokens of a record, branches included: no draft has a use for more.
+constexpr std::size_t kMostOfRecord = std::size_t{kMaxDraftTokens} * 16;
 
 DraftReadiness readiness_of(const Attachment& attachment, TimePoint now) {
   switch (attachment.state()) {
@@ -71,7 +73,7 @@ void DraftProposer::assign(const wire::Assign& assign) {
           {.bus = *bus_, .speaker = speaker_, .options = options_.link, .counters = counters_}))
     return;
   for (auto& [seq, sequence] : sequences_)
-    if (!sequence.draft) attach_somewhere(sequence, now);
+    if (!sequence.draft || sequence.attachment.is_over()) attach_somewhere(sequence, now);
 }
 
 void DraftProposer::unassign(WorkerId draft, Incarnation incarnation) {
@@ -91,6 +93,7 @@ void DraftProposer::end_draft(WorkerId id, TimePoint now) {
 void DraftProposer::let_go_all(WorkerId id, TimePoint now) {
   for (auto& [seq, sequence] : sequences_) {
     if (sequence.draft != id) continue;
+    end_at_draft(sequence);
     sequence.attachment.lost(now);
     leave_draft(sequence);
     sequence.no_message_is_due();
@@ -105,9 +108,6 @@ void DraftProposer::set_aside(AssignedDraft& draft, TimePoint now) {
               {{"draft", draft.connection.name()},
                {"reason", draft.record.reason()},
                {"again_in_s", std::chrono::ceil<seconds>(draft.record.pause_left(now)).count()}});
-  for (auto& [seq, sequence] : sequences_)
-    if (sequence.draft == draft.id)
-      AssignedDrafts::end_sequence(draft, {.seq = seq, .lease = sequence.attachment.lease()});
   let_go_all(draft.id, now);
 }
 
@@ -168,6 +168,17 @@ void DraftProposer::leave_draft(AttachedSequence& sequence) {
   sequence.draft.reset();
 }
 
+// A model has no use for the last tokens; a memory proposes them to later sequences.
+void DraftProposer::end_at_draft(const AttachedSequence& sequence) {
+  AssignedDraft* draft = sequence.draft ? drafts_.find(*sequence.draft) : nullptr;
+  if (draft == nullptr) return;
+  const Lease lease = sequence.attachment.lease();
+  AssignedDrafts::end_sequence(
+      *draft, options_.kind == ProposerKind::kMemory
+                  ? sequence.told.close(lease)
+                  : wire::CloseSequence{.seq = sequence.told.seq(), .lease = lease});
+}
+
 void DraftProposer::apply(AttachedSequence& sequence, AttachmentAction action, TimePoint now) {
   AssignedDraft* draft = sequence.draft ? drafts_.find(*sequence.draft) : nullptr;
   switch (action) {
@@ -180,13 +191,7 @@ void DraftProposer::apply(AttachedSequence& sequence, AttachmentAction action, T
       sequence.tail_due = true;
       return;
     case AttachmentAction::kSendClose:
-      if (draft == nullptr) return;
-      // A model has no use for the last tokens; a memory proposes them to later sequences.
-      return AssignedDrafts::end_sequence(
-          *draft, options_.kind == ProposerKind::kMemory
-                      ? sequence.told.close(sequence.attachment.lease())
-                      : wire::CloseSequence{.seq = sequence.told.seq(),
-                                            .lease = sequence.attachment.lease()});
+      return end_at_draft(sequence);
     case AttachmentAction::kLeave:
       sequence.no_message_is_due();
       return attach_somewhere(sequence, now);
@@ -198,8 +203,12 @@ void DraftProposer::apply(AttachedSequence& sequence, AttachmentAction action, T
             {.draft = draft->id, .incarnation = draft->incarnation, .reason = "does not answer"});
       draft->suspect_until = now + kSuspect;
       // Another one that answers, at once; else this one is probed again by and by.
-      if (AssignedDraft* other = drafts_.choose(now); other != nullptr && !other->is_suspect(now))
+      if (AssignedDraft* other = drafts_.choose(now); other != nullptr && !other->is_suspect(now)) {
+        end_at_draft(sequence);
         attach_to(*other, sequence, now);
+      } else if (sequence.attachment.is_over()) {
+        end_at_draft(sequence);
+      }
       return;
   }
 }
@@ -389,11 +398,21 @@ void DraftProposer::on_busy(WorkerId draft, const wire::DraftBusy& busy, TimePoi
 
 void DraftProposer::keep(WorkerId draft, std::vector<wire::ProposalRecord>& records, TimePoint at) {
   for (wire::ProposalRecord& record : records) {
-    if (arrived_.size() < kMaxArrived)
-      arrived_.push_back({draft, std::move(record), at});
-    else
+    AttachedSequence* sequence = find(record.seq, draft, record.lease);
+    if (sequence == nullptr || arrived_.size() >= kMaxArrived)
       ++counters_.stale;
+    else if (record.tokens.size() > kMostOfRecord)
+      drop_malformed(draft, *sequence);
+    else
+      arrived_.push_back({draft, std::move(record), at});
   }
+}
+
+void DraftProposer::drop_malformed(WorkerId draft, AttachedSequence& sequence) {
+  ++counters_.malformed;
+  drafts_.at(draft).record.malformed();
+  const TimePoint now = bus_->now();
+  apply(sequence, sequence.attachment.malformed(now), now);
 }
 
 void DraftProposer::collect(TimePoint now, ProposalStore& into) {
@@ -415,10 +434,9 @@ void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& in
     ++counters_.stale;
     return;
   }
-  const bool sized = record.tokens.size() <= std::size_t{kMaxDraftTokens} * 16 &&
-                     record.known <= sequence->told.n_tokens();
-  const Insertion insertion =
-      sized ? into.insert(record.seq, proposal_of(record, options_.kind)) : Insertion::kMalformed;
+  const Insertion insertion = record.known <= sequence->told.n_tokens()
+                                  ? into.insert(record.seq, proposal_of(record, options_.kind))
+                                  : Insertion::kMalformed;
   switch (insertion) {
     case Insertion::kInserted:
       ++counters_.usable;
@@ -432,9 +450,7 @@ void DraftProposer::use(const Arrived& arrived, TimePoint now, ProposalStore& in
                                      : sequence->attachment.answered(record.epoch, arrived.at),
                    now);
     case Insertion::kMalformed:
-      ++counters_.malformed;
-      drafts_.at(arrived.draft).record.malformed();
-      return apply(*sequence, sequence->attachment.malformed(now), now);
+      return drop_malformed(arrived.draft, *sequence);
     case Insertion::kAhead:
     case Insertion::kDivergent:
       ++counters_.divergent;

@@ -124,6 +124,8 @@ class DraftProposer final : public Proposer, public DraftWatch {
   void attach_somewhere(AttachedSequence& sequence, TimePoint now);
   void attach_to(AssignedDraft& draft, AttachedSequence& sequence, TimePoint now);
   void leave_draft(AttachedSequence& sequence);
+  // CLOSE, where its draft is still assigned: the place there is free again.
+  void end_at_draft(const AttachedSequence& sequence);
   void apply(AttachedSequence& sequence, AttachmentAction action, TimePoint now);
   // True if it is not due any more.
   bool send_due_attach(AttachedSequence& sequence, TimePoint now);
@@ -133,6 +135,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
   // The sequence that a draft means; nothing if it has it no more, or had it under another lease.
   AttachedSequence* find(SeqId seq, WorkerId draft, Lease lease);
   void keep(WorkerId draft, std::vector<wire::ProposalRecord>& records, TimePoint at);
+  void drop_malformed(WorkerId draft, AttachedSequence& sequence);
   void use(const Arrived& arrived, TimePoint now, ProposalStore& into);
   void note_transport(const Attachment& attachment, const Arrived& arrived);
   void on_need(AssignedDraft& draft, const wire::Need& need, TimePoint now);

@@ -365,6 +365,20 @@ TEST_F(DraftEngineTest, RefusesMoreThanItHolds) {
       engine_->attach(kTarget, attach_request(2, kPrompt, 2), kStart + seconds(10))));
 }
 
+// As if its CLOSE had been lost: the target works on, and renews the leases of all its sequences.
+TEST_F(DraftEngineTest, ASequenceThatIsNamedNoMoreMakesRoom) {
+  auto options = engine_options();
+  options.max_sequences = 1;
+  start(options);
+  (void)engine_->attach(kTarget, attach_request(1, kPrompt, 2), kStart);
+  for (int second = 1; second < 10; ++second) engine_->renew(kTarget, kStart + seconds(second));
+  EXPECT_TRUE(std::holds_alternative<wire::DraftBusy>(
+      engine_->attach(kTarget, attach_request(2, kPrompt, 2), kStart + seconds(9))));
+  EXPECT_TRUE(std::holds_alternative<Applied>(
+      engine_->attach(kTarget, attach_request(2, kPrompt, 2), kStart + seconds(10))));
+  EXPECT_EQ(engine_->snapshot().n_expired, 1u);
+}
+
 TEST_F(DraftEngineTest, IgnoresWhatCannotBe) {
   start();
   auto bad_token = attach_request(1, {1, 99}, 2);

@@ -395,6 +395,9 @@ TEST_F(DraftProposerTest, ALaggingDraftIsLeftForOneThatAnswers) {
     bus.clock.advance(milliseconds(25));
   }
   EXPECT_EQ(DraftReadiness::kOpening, readiness());
+  const auto closes = bus.take<wire::CloseSequence>(endpoint(1));
+  ASSERT_EQ(1u, closes.size()) << "its place is free again";
+  EXPECT_EQ(Lease{1}, closes[0].lease);
 }
 
 TEST_F(DraftProposerTest, NeedGapIsAnsweredFromWhatTheDraftKnows) {
@@ -505,6 +508,27 @@ TEST_F(DraftProposerTest, ASequenceThatADraftRefusesGoesToAnother) {
   EXPECT_TRUE(drafts.take_lost().empty());
 }
 
+TEST_F(DraftProposerTest, ASequenceThatTheOnlyDraftRefusesGoesToOneThatComesLater) {
+  assign(1);
+  open(1);
+  tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}, .reason = NeedReason::kRefused});
+  assign(2);
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(2)).size());
+}
+
+// An idle target collects nothing.
+TEST_F(DraftProposerTest, ARecordThatCannotBeUsedIsNotKept) {
+  assign(1);
+  propose(1, 1, 0, {8});
+  EXPECT_EQ(1u, drafts.counters().stale) << "of no sequence";
+  open(1);
+  propose(1, 1, 0, std::vector<TokenId>(16 * kMaxDraftTokens + 1, 8));
+  EXPECT_EQ(1u, drafts.counters().malformed) << "larger than any guess";
+  propose(1, 1, 0, {8});
+  drafts.collect(bus.now(), store);
+  EXPECT_EQ(1u, drafts.counters().usable);
+}
+
 TEST_F(DraftProposerTest, ACloseWaitsForAFullDraftForAsLongAsItHoldsThePlace) {
   assign(1);
   open(1);
@@ -564,6 +588,7 @@ TEST_F(DraftProposerTest, ALyingDraftIsReleasedAfterSixteenMalformedRecords) {
   for (int i = 0; i < 16; ++i) propose(1, 1, 0, {1000});  // beyond the vocabulary
   drafts.collect(bus.now(), store);
   EXPECT_EQ(DraftReadiness::kDetached, readiness());
+  EXPECT_EQ(1u, bus.take<wire::CloseSequence>(endpoint(1)).size());
   EXPECT_EQ(0u, store.edges(SeqId{1}).size());
 }
 
