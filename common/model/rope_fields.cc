@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -85,16 +86,12 @@ void read_rope_parameters(const ConfigFields& rope, std::int64_t max_positions, 
   }
 }
 
-}  // namespace
-
-// New spelling: rope_parameters, perhaps one map per layer type. Old: rope_theta beside
-// rope_scaling.
-RopeSpec read_rope(const ConfigFields& fields, std::int64_t max_positions) {
-  RopeSpec spec;
-  spec.theta = fields.number_or("rope_theta", 1.0001, 1e15, 10000.0);
-  const char* key = fields.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+// What `key` says, with the theta beside it unless it has its own; nothing where it is not there.
+std::optional<RopeSpec> read_spelling(const ConfigFields& fields,
+                                      const char* key,
+                                      std::int64_t max_positions) {
   const Json* found = fields.find(key);
-  if (found == nullptr) return spec;
+  if (found == nullptr) return std::nullopt;
   if (!found->is_object()) fields.expected(key, "an object");
   std::string prefix = std::string(key) + ".";
   if (const auto full = found->find("full_attention"); full != found->end()) {
@@ -102,7 +99,42 @@ RopeSpec read_rope(const ConfigFields& fields, std::int64_t max_positions) {
     found = &*full;
     prefix += "full_attention.";
   }
+  RopeSpec spec;
+  spec.theta = fields.number_or("rope_theta", 1.0001, 1e15, 10000.0);
   read_rope_parameters(ConfigFields(*found, fields.file(), prefix), max_positions, spec);
+  return spec;
+}
+
+// Transformers takes it before the one among the parameters.
+void refuse_other_original_length(const ConfigFields& fields, const RopeSpec& spec) {
+  const char* key = "original_max_position_embeddings";
+  if (spec.original_max_position_embeddings == 0 || !fields.has(key)) return;
+  if (fields.integer(key, 1, kMaxPositions) != spec.original_max_position_embeddings)
+    fields.refuse(ErrorCode::kUnsupportedModel, key,
+                  "is not the " + std::to_string(spec.original_max_position_embeddings) +
+                      " of the RoPE parameters; keep one of them");
+}
+
+}  // namespace
+
+// New spelling: rope_parameters, perhaps one map per layer type. Old: rope_theta beside
+// rope_scaling.
+RopeSpec read_rope(const ConfigFields& fields, std::int64_t max_positions) {
+  const auto old_spelling = read_spelling(fields, "rope_scaling", max_positions);
+  const auto new_spelling = read_spelling(fields, "rope_parameters", max_positions);
+  RopeSpec spec;
+  if (new_spelling || old_spelling)
+    spec = new_spelling ? *new_spelling : *old_spelling;
+  else
+    spec.theta = fields.number_or("rope_theta", 1.0001, 1e15, spec.theta);
+  if (old_spelling) {
+    RopeSpec other = *old_spelling;
+    other.theta = spec.theta;  // beside it, or in the other one
+    if (other != spec)
+      fields.refuse(ErrorCode::kUnsupportedModel, "rope_scaling",
+                    "stands beside rope_parameters and says something else; keep one of them");
+  }
+  refuse_other_original_length(fields, spec);
   return spec;
 }
 

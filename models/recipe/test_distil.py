@@ -60,6 +60,14 @@ class Prompts(InAFolder):
         self.assertIn({"messages": talk}, read)
         self.assertIn({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "x"}]}, read)
 
+    def test_a_line_ends_at_a_line_feed_alone(self):
+        for mark in ("\u2028", "\u2029", "\u0085", "\f", "\v"):
+            self.assertIn({"messages": [{"role": "user", "content": f"a{mark}b"}]},
+                          self.read(json.dumps({"prompt": f"a{mark}b"}, ensure_ascii=False) + f"\r\nc{mark}d\n"))
+        path = self.folder / "marked.txt"
+        path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"prompt": "a"}).encode() + b"\nb\n")
+        self.assertIn({"prompt": "a"}, prompts.read_file(path, False))
+
     def test_a_bad_file_is_refused_with_its_line(self):
         for text, why in (("a\n{\"prompt\": 3}\n", "line 2: expected \"prompt\""), ("{nonsense\nb\n", "line 1: not JSON"), ("a\na\n", "1 different prompts")):
             with self.assertRaisesRegex(Refused, why):
@@ -284,7 +292,7 @@ class Check(InAFolder):
 
 
 class ExitCodes(InAFolder):
-    WORDS = ["distil", "--target", "t", "--out", "o", "--program", "p", "--tokens", "1", "--answer-tokens", "1", "--top", "0", "--head", "64", "--context", "64",
+    WORDS = ["distil", "--target", "t", "--out", "o", "--program", "p", "--target-context", "64", "--tokens", "1", "--answer-tokens", "1", "--top", "0", "--head", "64", "--context", "64",
              "--concurrency", "1", "--threads", "1", "--seed", "1", "--passes", "1", "--hours", "0", "--shape", "32x1", "--dtype", "auto"]
 
     def code_of(self, error):

@@ -125,7 +125,9 @@ Result<std::string> name_of_served(const BusSection& bus, const std::string& fol
                "--host"};
 }
 
-std::vector<std::string> words_of(const CliOptions& options, const std::string& served) {
+std::vector<std::string> words_of(const CliOptions& options,
+                                  const std::string& served,
+                                  std::int64_t target_context) {
   const DistilOptions& d = options.distil;
   std::vector<std::string> words{d.python, package_folder() + "/__main__.py"};
   const auto add = [&](const char* flag, const std::string& value) {
@@ -133,6 +135,7 @@ std::vector<std::string> words_of(const CliOptions& options, const std::string& 
   };
   add("--target", fs::absolute(model_folder(d.target, "target")).lexically_normal().string());
   add("--out", fs::absolute(d.out).lexically_normal().string());
+  add("--target-context", std::to_string(target_context));
   add("--program", program_folder() + "/foretoken");
   if (!d.prompts.empty()) add("--prompts", fs::absolute(d.prompts).string());
   if (!options.config.host.empty()) {
@@ -165,14 +168,15 @@ int run_draft_distil(const CliOptions& options) {
   check_shape(options.distil.shape);
   refuse_own_keys(options, *loaded);
   const std::string folder = model_folder(options.distil.target, "target");
-  refuse_trimmed_head(inspect_model(folder).config, folder, "a target");
+  const ModelConfig config = inspect_model(folder).config;
+  refuse_trimmed_head(config, folder, "a target");
   std::string served;
   if (!options.config.host.empty()) {
     auto found = name_of_served(loaded->config.bus, folder);
     if (!found.ok()) return report_error(found.error());
     served = std::move(*found);
   }
-  std::vector<std::string> words = words_of(options, served);
+  std::vector<std::string> words = words_of(options, served, context_length(config));
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);

@@ -64,24 +64,35 @@ std::string text_of_file(const std::string& flag, const std::string& file) {
   return *read;
 }
 
+// `where` names the text in errors. A tokenizer may have tokens that the model has no embedding of,
+// such as a [PAD] that was added for training.
 std::vector<TokenId> tokens_of(const std::string& folder,
+                               const std::string& where,
                                const std::string& text,
                                std::size_t most) {
   const auto tokenizer = value_or_throw(Tokenizer::load(folder, {.patterns = RegexPolicy::kAny}));
   auto tokens = value_or_throw(tokenizer->encode(text, AddSpecialTokens::kYes));
   if (tokens.size() > most) tokens.resize(most);
+  const std::int64_t n_ids = inspect_model(folder).config.vocab_size;
+  for (const TokenId token : tokens)
+    if (token >= n_ids)
+      throw FatalError(ErrorCode::kConfig, where + " has token id " + std::to_string(token) + " (" +
+                                               std::string(tokenizer->token_text(token)) +
+                                               "); the model has " + std::to_string(n_ids) +
+                                               " ids, 0 to " + std::to_string(n_ids - 1));
   return tokens;
 }
 
 }  // namespace
 
 std::vector<TokenId> sample_tokens(const std::string& folder, const std::string& file) {
-  const std::string text = file.empty() ? std::string(kText) : text_of_file("--text", file);
-  return tokens_of(folder, text, kMostSampleTokens);
+  if (file.empty()) return tokens_of(folder, "the built-in text", kText, kMostSampleTokens);
+  return tokens_of(folder, "--text: " + file, text_of_file("--text", file), kMostSampleTokens);
 }
 
 std::vector<TokenId> calibration_tokens(const std::string& folder, const std::string& file) {
-  auto tokens = tokens_of(folder, text_of_file("--calibrate", file), kMostCalibrationTokens);
+  auto tokens = tokens_of(folder, "--calibrate: " + file, text_of_file("--calibrate", file),
+                          kMostCalibrationTokens);
   if (tokens.size() < kLeastCalibrationTokens)
     throw FatalError(ErrorCode::kConfig, "--calibrate: " + file + " has " +
                                              std::to_string(tokens.size()) + " tokens; at least " +

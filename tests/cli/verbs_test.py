@@ -260,6 +260,23 @@ class Verbs(unittest.TestCase):
             self.assertEqual(code, done.returncode, done.stderr)
             self.assertIn(sentence, done.stderr)
         self.assertNotEqual(0, run("model", "compare", str(self.folder / "none"), "--dtype", "int8").returncode)
+        # A token that was added for training, without an embedding.
+        padded = self.folder / "padded"
+        padded.mkdir()
+        for file in pathlib.Path(model).iterdir():
+            (padded / file.name).symlink_to(file)
+        tokenizer = json.loads((padded / "tokenizer.json").read_text())
+        tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": 4096, "content": "[PAD]"})
+        (padded / "tokenizer.json").unlink()
+        (padded / "tokenizer.json").write_text(json.dumps(tokenizer))
+        text = self.folder / "padded.txt"
+        text.write_text("once [PAD] " * 300)
+        for verb in (["compare", str(padded), "--dtype", "int8", "--text"], ["quantize", str(padded), str(self.folder / "x"), "--to", "int8", "--text"],
+                     ["quantize", str(padded), str(self.folder / "x"), "--to", "int4", "--calibrate"]):
+            done = run("model", *verb, str(text))
+            self.assertEqual(2, done.returncode, done.stderr)
+            self.assertIn(f"{text} has token id 4096 ([PAD]); the model has 4096 ids, 0 to 4095", done.stderr)
+            self.assertFalse((self.folder / "x").exists())
 
     def with_bytes_as_tokens(self, fixture):
         """A copy of a quantised fixture with a tokenizer, whose tokens are the 256 bytes."""

@@ -141,6 +141,11 @@ TEST(HfFolder, OldAndNewSpellingGiveTheSameConfig) {
   json.erase("torch_dtype");
   const ModelConfig old_spelling = parse_model_config(kLlama31, "", "f");
   EXPECT_EQ(parse_model_config(to_text(json), "", "f"), old_spelling);
+  json["rope_scaling"] = rope;
+  json["rope_scaling"].erase("rope_theta");
+  json["original_max_position_embeddings"] = rope["original_max_position_embeddings"];
+  EXPECT_EQ(parse_model_config(to_text(json), "", "f"), old_spelling) << "both say the same";
+  json.erase("rope_scaling");
   json["rope_parameters"] = {{"full_attention", rope}};
   EXPECT_EQ(parse_model_config(to_text(json), "", "f"), old_spelling) << "one map per layer type";
   json = *parse_json(kLlama31);
@@ -278,6 +283,10 @@ TEST(HfFolder, RefusesByNameWhatItWouldGetWrong) {
       {kLlama31, R"({"rope_scaling":{"high_freq_factor":1}})", "malformed",
        "above low_freq_factor"},
       {kLlama31, R"({"rope_scaling":7})", "malformed", "rope_scaling must be an object; found 7"},
+      {kLlama31, R"({"rope_parameters":{"rope_type":"default","rope_theta":1000000.0}})",
+       "unsupported_model", "rope_scaling stands beside rope_parameters and says something else"},
+      {kLlama31, R"({"original_max_position_embeddings":4096})", "unsupported_model",
+       "original_max_position_embeddings is not the 8192 of the RoPE parameters"},
       {kLlama31, R"({"rope_theta":0})", "malformed", "rope_theta"},
       {kLlama31, R"({"rope_theta":"10000"})", "malformed", "rope_theta"},
       {kLlama31, R"({"hidden_size":null})", "malformed",

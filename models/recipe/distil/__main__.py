@@ -29,6 +29,7 @@ def arguments():
     p.add_argument("--model", help="name of the target at --host")
     p.add_argument("--config", help="for the way to --host")
     p.add_argument("--set", action="append", default=[], help="section.key=value, for the way to --host or for the system that is started")
+    p.add_argument("--target-context", type=int, required=True, help="positions that the target serves")
     for name in ("tokens", "answer-tokens", "top", "head", "context", "concurrency", "threads", "seed"):
         p.add_argument(f"--{name}", type=int, required=True)
     for name in ("passes", "hours"):
@@ -63,7 +64,7 @@ def work_through(args):
     # First what is wrong with the arguments: packages take gigabytes and minutes to install.
     if args.out.resolve() == args.target.resolve():
         raise Refused(f"--out is the target's own folder, {args.out}")
-    about = target.read_target(args.target)
+    about = {**target.read_target(args.target), "context": args.target_context}
     asked = prompts.read_file(args.prompts, about["has_template"]) if args.prompts else prompts.own_beginnings(about)
     training, held_out = prompts.split(asked)
     work = Work(args.out)

@@ -32,7 +32,7 @@ def read_line(line, where, has_template):
 def read_file(path, has_template):
     """Every prompt once, in an order that depends on nothing but the prompts, so that kinds are mixed."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # not at other characters that end lines: JSON has them raw
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"--prompts: cannot read {path}: {error}") from None
     found = {}

@@ -31,7 +31,7 @@ def read_target(folder):
     tokenizer = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
     return {"folder": str(folder), "name": folder.absolute().name, "vocab_size": config["vocab_size"], "bos": config.get("bos_token_id"),
             "eos": sorted(set(as_list(generation.get("eos_token_id")) or as_list(config.get("eos_token_id")))),
-            "context": int(config.get("max_position_embeddings", 2048)), "architecture": (config.get("architectures") or ["?"])[0],
+            "architecture": (config.get("architectures") or ["?"])[0],
             "has_template": "chat_template" in tokenizer or (folder / "chat_template.jinja").exists()}
 
 
