@@ -6,6 +6,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -42,22 +43,18 @@ struct Metrics::Registry {
   std::span<const MetricInfo> table;
   MetricNames names = MetricNames::kOwn;
   std::vector<std::function<void()>> lists;
+  std::map<std::string, std::set<prometheus::Gauge*>, std::less<>> gauges;  // by name
   std::map<const prometheus::Histogram*, Told> told;  // of the totals, what the registry has
 
-  template <class Builder, class... More>
-  auto& metric(Builder builder,
-               MetricType type,
-               std::string_view name,
-               const Labels& labels,
-               const More&... more) {
+  template <class Builder>
+  auto& family(Builder builder, MetricType type, std::string_view name) {
     const MetricInfo* info = find_metric(table, name);
     FORETOKEN_CHECK(info != nullptr && info->type == type,
                     "the metric is not in metric_table.cc, or has another type there");
     return builder.Name(std::string(kPrefix) + std::string(name))
         .Help(std::string(info->help))
         .Labels(constant_labels)
-        .Register(registry)
-        .Add(labels, more...);
+        .Register(registry);
   }
 };
 
@@ -75,19 +72,29 @@ void Metrics::add_constant_label(const std::string& name, const std::string& val
 void Metrics::set_names(MetricNames names) { registry_->names = names; }
 
 void Metrics::set_counter(std::string_view name, double total, const Labels& labels) {
-  auto& counter = registry_->metric(prometheus::BuildCounter(), MetricType::kCounter, name, labels);
+  auto& counter =
+      registry_->family(prometheus::BuildCounter(), MetricType::kCounter, name).Add(labels);
   counter.Increment(total - counter.Value());
 }
 
 void Metrics::set_gauge(std::string_view name, double value, const Labels& labels) {
-  registry_->metric(prometheus::BuildGauge(), MetricType::kGauge, name, labels).Set(value);
+  auto& gauge = registry_->family(prometheus::BuildGauge(), MetricType::kGauge, name).Add(labels);
+  gauge.Set(value);
+  registry_->gauges[std::string(name)].insert(&gauge);
+}
+
+void Metrics::forget_gauges(std::string_view name) {
+  const auto listed = registry_->gauges.extract(std::string(name));
+  if (listed.empty()) return;
+  auto& family = registry_->family(prometheus::BuildGauge(), MetricType::kGauge, name);
+  for (prometheus::Gauge* gauge : listed.mapped()) family.Remove(gauge);
 }
 
 // The registry adds, so it is given what has come since.
 void Metrics::histogram(std::string_view name, const Histogram& total, const Labels& labels) {
   const std::vector<double> bounds(total.bounds().begin(), total.bounds().end());
-  auto& metric =
-      registry_->metric(prometheus::BuildHistogram(), MetricType::kHistogram, name, labels, bounds);
+  auto& metric = registry_->family(prometheus::BuildHistogram(), MetricType::kHistogram, name)
+                     .Add(labels, bounds);
   Registry::Told& told = registry_->told[&metric];
   told.counts.resize(total.counts().size());
   std::vector<double> news;

@@ -43,6 +43,9 @@ class Metrics {
   void gauge(std::string_view name, Number value, const Labels& labels = {}) {
     set_gauge(name, static_cast<double>(value), labels);
   }
+  // The gauges of this name are those that are listed after it: what is not there any more has no
+  // value, and not its last one.
+  void forget_gauges(std::string_view name);
   // All that was observed since start.
   void histogram(std::string_view name, const Histogram& total, const Labels& labels = {});
   // `list` is called by each text(), for figures that are no service's. It must own what it reads.

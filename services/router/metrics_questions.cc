@@ -65,6 +65,8 @@ void MetricsQuestions::on_reply(const Worker& from,
                                 RequestId own,
                                 wire::MetricsReply reply,
                                 Actions& out) {
+  // A late reply, too, is better than the one before it.
+  if (!reply.text.empty()) last_[from.id] = {from.incarnation, reply.text};
   const auto it = open_.find(own);
   if (it == open_.end() || it->second.awaited.erase(from.id) == 0) return;
   if (it->second.by.what == MetricsAsked::kPasses)
@@ -75,6 +77,7 @@ void MetricsQuestions::on_reply(const Worker& from,
 }
 
 void MetricsQuestions::worker_lost(WorkerId worker, Actions& out) {
+  last_.erase(worker);
   for (auto it = open_.begin(); it != open_.end();) {
     const auto at = it++;
     if (at->second.awaited.erase(worker) > 0 && at->second.awaited.empty()) finish(at->first, out);
@@ -89,6 +92,15 @@ TimePoint MetricsQuestions::tick(TimePoint now, Actions& out) {
     if (now >= at->second.until) finish(at->first, out);
   }
   return due;
+}
+
+void MetricsQuestions::add_last_texts(Open& question) const {
+  for (const WorkerId id : question.awaited) {
+    const auto last = last_.find(id);
+    const Worker* worker = pool_.find(id);
+    if (last != last_.end() && worker != nullptr && worker->incarnation == last->second.incarnation)
+      question.texts.push_back(last->second.text);
+  }
 }
 
 void MetricsQuestions::finish(RequestId own, Actions& out) {
@@ -114,6 +126,7 @@ void MetricsQuestions::finish(RequestId own, Actions& out) {
     return answer(wire::PassesReply{.id = wire::hex_of(question.by.id),
                                     .passes = std::move(question.passes)});
   }
+  add_last_texts(question);
   std::string text = merge_metrics(question.texts);
   if (text.size() > kMaxListBytes) return refuse("the metrics", question.texts.size(), text.size());
   answer(wire::MetricsText{.id = wire::hex_of(question.by.id), .metrics_text = std::move(text)});

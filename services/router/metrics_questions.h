@@ -1,6 +1,8 @@
 // Clients' questions for the metrics of all services, or for their last passes (op metrics,
 // passes): each goes to all services that have some, and what they say within half a second is the
-// answer. Pure, as the request table is: events come in with the time, actions go out. One thread.
+// answer. A service whose pass takes longer is in the metrics with what it said last, so that its
+// series have no gaps. Pure, as the request table is: events come in with the time, actions go out.
+// One thread.
 #pragma once
 
 #include <cstdint>
@@ -52,10 +54,16 @@ class MetricsQuestions {
     std::vector<std::string> texts = {};
     std::vector<wire::ServicePasses> passes = {};
   };
+  struct LastText {
+    Incarnation incarnation;
+    std::string text;
+  };
+  void add_last_texts(Open& question) const;
   void finish(RequestId own, Actions& out);
 
   const Pool& pool_;
   std::map<RequestId, Open> open_;
+  std::map<WorkerId, LastText> last_;  // of workers that are not lost
 };
 
 }  // namespace foretoken

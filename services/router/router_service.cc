@@ -249,6 +249,7 @@ std::string RouterService::own_metrics() {
   metrics_.counter("frames_dropped_total", malformed_ + stale_ + dropped_);
   metrics_.counter("bad_requests_total", bad_requests_);
   list_models();
+  metrics_.forget_gauges("peer_up");
   for (const auto role : kWorkerRoles)
     for (const Worker* worker : pool_.all())
       if (worker->hello.role == role)

@@ -211,5 +211,18 @@ class Units(unittest.TestCase):
             self.assertGreaterEqual(stop_s, drain_s + 10, role)
 
 
+class Kubernetes(unittest.TestCase):
+    MANIFEST = (pathlib.Path(__file__).resolve().parents[2] / "deploy/kubernetes/foretoken.yaml").read_text()
+
+    def test_the_runtime_folder_lies_in_the_volume_and_is_not_the_volume(self):
+        # Others may write to the volume's own folder, and services refuse that.
+        folder = pathlib.Path(re.search(r'runtime_dir = "(.+?)"', self.MANIFEST).group(1))
+        mounts = set(re.findall(r"{name: runtime, mountPath: (.+?)}", self.MANIFEST))
+        self.assertEqual({str(folder.parent)}, mounts)
+
+    def test_variables_of_services_beside_it_are_no_settings(self):
+        self.assertIn("enableServiceLinks: false", self.MANIFEST)
+
+
 if __name__ == "__main__":
     unittest.main()

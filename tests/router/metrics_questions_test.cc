@@ -104,6 +104,24 @@ TEST_F(MetricsQuestionsTest, AreAnsweredWithoutTheSilentWhenTheirTimeIsOver) {
   EXPECT_EQ(questions.tick(now, out), TimePoint::max()) << "none is left";
 }
 
+TEST_F(MetricsQuestionsTest, HaveOfAServiceThatIsLateWhatItSaidLast) {
+  const auto answer_without_target = [&](std::uint64_t own) {
+    submit(MetricsAsked::kMetrics, {0, own});
+    reply(kTokenizer, "tokenizer_up 1\n", {0, own});
+    now += milliseconds(500);
+    questions.tick(now, out);
+    return answered<wire::MetricsText>().value().metrics_text;
+  };
+  EXPECT_THAT(answer_without_target(1), testing::Not(HasSubstr("target_up")));
+  reply(kTarget, "target_up 7\n", {0, 1});  // after the answer
+  EXPECT_THAT(answer_without_target(2), HasSubstr("target_up 7\n"));
+  pool.find(kTarget)->incarnation = Incarnation{2};
+  EXPECT_THAT(answer_without_target(3), testing::Not(HasSubstr("target_up")));
+  pool.find(kTarget)->incarnation = Incarnation{1};
+  questions.worker_lost(kTarget, out);
+  EXPECT_THAT(answer_without_target(4), testing::Not(HasSubstr("target_up")));
+}
+
 TEST_F(MetricsQuestionsTest, WaitForNoServiceThatIsGone) {
   submit(MetricsAsked::kMetrics);
   reply(kTarget, "target_up 1\n");

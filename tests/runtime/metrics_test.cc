@@ -161,6 +161,20 @@ TEST(MetricTable, IsTheReferencePage) {
   test::expect_page("docs/reference/metrics.md", metrics_reference());
 }
 
+TEST(Metrics, GaugesThatAreListedNoMoreAreForgotten) {
+  Metrics metrics;
+  const auto list = [&](std::initializer_list<const char*> peers) {
+    metrics.forget_gauges("peer_up");
+    for (const char* peer : peers) metrics.gauge("peer_up", 1, {{"peer", peer}});
+    return metrics.text();
+  };
+  EXPECT_THAT(list({"a", "b"}), HasSubstr("foretoken_peer_up{peer=\"a\"} 1\n"));
+  const std::string text = list({"b"});
+  EXPECT_THAT(text, Not(HasSubstr("peer=\"a\"")));
+  EXPECT_THAT(text, HasSubstr("foretoken_peer_up{peer=\"b\"} 1\n"));
+  EXPECT_THAT(list({"a"}), HasSubstr("foretoken_peer_up{peer=\"a\"} 1\n"));
+}
+
 TEST(TransportMetrics, AreCountedPerLinkAndOutcomeFromTheTotals) {
   Metrics metrics;
   const auto counters = std::make_shared<TransportCounters>();
