@@ -1,5 +1,6 @@
 #include "common/base/sampling_params.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -95,6 +96,14 @@ std::string_view constraint_key(const SamplingParams& params) {
     if (first.empty()) first = key;
   });
   return first;
+}
+
+std::vector<TokenId> ending_tokens(const SamplingParams& params, std::span<const TokenId> eos_ids) {
+  std::vector<TokenId> endings = params.stop_token_ids;
+  if (!params.ignore_eos) endings.insert(endings.end(), eos_ids.begin(), eos_ids.end());
+  std::sort(endings.begin(), endings.end());
+  endings.erase(std::unique(endings.begin(), endings.end()), endings.end());
+  return endings;
 }
 
 Result<void> validate(const SamplingParams& params, std::int64_t vocab_size) {

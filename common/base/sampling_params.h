@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -118,6 +119,10 @@ struct SamplingParams {
 
 // The key of what constrains the answer's text; "": nothing does.
 std::string_view constraint_key(const SamplingParams& params);
+
+// The tokens that end an answer under these parameters: stop_token_ids, and the model's end tokens
+// unless ignored. Sorted, each once. min_tokens masks exactly these.
+std::vector<TokenId> ending_tokens(const SamplingParams& params, std::span<const TokenId> eos_ids);
 
 // What holds for a request that does not say: of the model's generation_config.json.
 struct SamplingDefaults {

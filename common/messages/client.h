@@ -136,7 +136,7 @@ struct ClientRequest {
     v("stop", m.stop, entries(kMaxStopStrings, kMaxStopStringBytes), kSampling,
       "texts that end the answer");
     v("include_stop_str_in_output", m.include_stop_str_in_output, any_value(), kSampling,
-      "the stop text belongs to the answer");
+      "the stop text belongs to the answer, and so does the text of the token that ended it");
     v("n", m.n, from_to(1, kMaxAnswersPerRequest), kSampling,
       "number of answers to one request; for several, send requests with one seed and choice 0, 1, "
       "2 ...");

@@ -329,6 +329,7 @@ struct StreamOpen {
   Position position = 0;
   std::uint32_t min_tokens = 0;
   bool token_ends = false;
+  std::vector<TokenId> end_tokens;
   bool operator==(const StreamOpen&) const = default;
 
   template <class Self, class Visitor>
@@ -343,6 +344,10 @@ struct StreamOpen {
       "TEXT says where the text of each token ends, and the markers of calls and thoughts leave "
       "their text, special or not",
       3);
+    v(7, "end_tokens", m.end_tokens,
+      "ids that end the answer: counted, and without text unless include_stop; a marker that "
+      "token_ends keeps has its text",
+      6);
   }
 };
 

@@ -7,14 +7,6 @@
 
 namespace foretoken {
 
-std::vector<TokenId> ending_tokens(const SamplingParams& params, std::span<const TokenId> eos_ids) {
-  std::vector<TokenId> endings = params.stop_token_ids;
-  if (!params.ignore_eos) endings.insert(endings.end(), eos_ids.begin(), eos_ids.end());
-  std::sort(endings.begin(), endings.end());
-  endings.erase(std::unique(endings.begin(), endings.end()), endings.end());
-  return endings;
-}
-
 std::vector<TokenId> choosable(std::span<const TokenId> ids, TokenId n_ids) {
   std::vector<TokenId> out;
   std::copy_if(ids.begin(), ids.end(), std::back_inserter(out),

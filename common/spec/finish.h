@@ -15,10 +15,6 @@
 
 namespace foretoken {
 
-// The tokens that end an answer under these parameters: stop_token_ids, and the model's end tokens
-// unless ignored. Sorted, each once. min_tokens masks exactly these.
-std::vector<TokenId> ending_tokens(const SamplingParams& params, std::span<const TokenId> eos_ids);
-
 // The ids a row can choose, those in [0, n_ids). End tokens come from a model's files or from a
 // peer, and a mask on an id beyond the vocabulary would name a column that is not there.
 std::vector<TokenId> choosable(std::span<const TokenId> ids, TokenId n_ids);

@@ -8,6 +8,13 @@
 #include "common/tokenizer/limits.h"
 
 namespace foretoken {
+namespace {
+
+bool has(std::span<const TokenId> ids, TokenId token) {
+  return std::find(ids.begin(), ids.end(), token) != ids.end();
+}
+
+}  // namespace
 
 StopMatcher::StopMatcher(std::span<const std::string> stops) {
   for (std::size_t i = 0; i < stops.size(); ++i) trie_.add(stops[i], static_cast<std::int32_t>(i));
@@ -77,6 +84,7 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, const StreamOptions& op
       include_stop_(options.include_stop),
       skip_special_(options.skip_special),
       kept_(options.kept),
+      ends_(options.ends),
       min_tokens_(options.min_tokens) {
   FORETOKEN_CHECK(check_stops(options.stop).ok(), "stop strings must be checked first");
 }
@@ -89,11 +97,16 @@ StreamDecoder::Piece StreamDecoder::push(TokenId token) {
   if (stop_index_) return emit({});
   ++n_tokens_;
   std::string fresh;
-  const bool is_kept = std::find(kept_.begin(), kept_.end(), token) != kept_.end();
-  const bool skip = !tokenizer_->is_token(token) || (skip_special_ == SkipSpecialTokens::kYes &&
-                                                     tokenizer_->is_skipped(token) && !is_kept);
-  if (!skip) pipeline_->push(tokenizer_->decoder_input(token), fresh);
+  if (leaves_text(token)) pipeline_->push(tokenizer_->decoder_input(token), fresh);
   return emit(fresh);
+}
+
+// By id alone, so that what ends an answer has no text whatever became of the tokens before it.
+bool StreamDecoder::leaves_text(TokenId token) const {
+  if (!tokenizer_->is_token(token)) return false;
+  if (has(kept_, token)) return true;
+  if (include_stop_ == IncludeStop::kNo && has(ends_, token)) return false;
+  return skip_special_ == SkipSpecialTokens::kNo || !tokenizer_->is_skipped(token);
 }
 
 StreamDecoder::Piece StreamDecoder::finish() {

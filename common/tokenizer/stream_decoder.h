@@ -1,7 +1,7 @@
 // Text as tokens arrive. The pieces of a stream, joined, are what Tokenizer::decode gives for all
-// its tokens, cut before the first stop string. Never half a code point, never a byte of a stop
-// string, nothing held back that no stop string could still claim. One stream, one object, one
-// thread at a time; the tokenizer must outlive it.
+// its tokens but one that ends the answer, cut before the first stop string. Never half a code
+// point, never a byte of a stop string, nothing held back that no stop string could still claim.
+// One stream, one object, one thread at a time; the tokenizer must outlive it.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,15 @@
 
 namespace foretoken {
 
-enum class IncludeStop { kNo, kYes };  // whether the text ends with the stop string it ends at
+// Whether the text ends with the stop string, or the text of the token, that ends it.
+enum class IncludeStop { kNo, kYes };
 
 struct StreamOptions {
   std::vector<std::string> stop = {};
   IncludeStop include_stop = IncludeStop::kNo;
   SkipSpecialTokens skip_special = SkipSpecialTokens::kYes;
-  std::vector<TokenId> kept = {};  // leave their text, special or not
+  std::vector<TokenId> kept = {};  // leave their text, special or not, and if they end the answer
+  std::vector<TokenId> ends = {};  // end the answer: no text, unless include_stop
   std::size_t min_tokens = 0;  // what the first so many tokens complete is text and ends nothing
 };
 
@@ -75,6 +77,7 @@ class StreamDecoder {
   Piece finish();
 
  private:
+  bool leaves_text(TokenId token) const;
   Piece emit(std::string_view fresh);
 
   const Tokenizer* tokenizer_;
@@ -84,6 +87,7 @@ class StreamDecoder {
   IncludeStop include_stop_;
   SkipSpecialTokens skip_special_;
   std::vector<TokenId> kept_;
+  std::vector<TokenId> ends_;
   std::size_t min_tokens_;
   std::size_t n_made_ = 0;  // bytes of text so far, those of a stop string too
   std::string held_;

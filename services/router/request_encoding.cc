@@ -137,6 +137,12 @@ void Request::on_encoded(wire::Encoded encoded, TimePoint now, Actions& out) {
   place(now, out);
 }
 
+// Those of the target that began the answer: without them it has no tokens to decode.
+std::vector<TokenId> Request::end_tokens() const {
+  if (!placing_.first) return {};
+  return ending_tokens(asked_.params, placing_.first->end_tokens);
+}
+
 // Sends the tokenizer what it does not have. Positions are those of the whole sequence.
 void Request::decode(TimePoint now, Actions& out) {
   const bool final = answer_.is_finished();
@@ -150,7 +156,8 @@ void Request::decode(TimePoint now, Actions& out) {
                                             .skip_special_tokens = asked_.skip_special_tokens,
                                             .position = n_prompt,
                                             .min_tokens = asked_.params.min_tokens,
-                                            .token_ends = asked_.token_ends}});
+                                            .token_ends = asked_.token_ends,
+                                            .end_tokens = end_tokens()}});
   const std::vector<TokenId>& tokens = answer_.tokens();
   out.push_back(ToWorker{*tokenizer_, id_,
                          wire::Decode{.position = n_prompt + stream_.n_sent,

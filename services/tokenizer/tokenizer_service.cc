@@ -241,6 +241,7 @@ void TokenizerService::on_stream_open(RequestId id, const wire::StreamOpen& open
       .include_stop = open.include_stop ? IncludeStop::kYes : IncludeStop::kNo,
       .skip_special = open.skip_special_tokens ? SkipSpecialTokens::kYes : SkipSpecialTokens::kNo,
       .kept = open.token_ends ? encoder_.form().marker_ids : std::vector<TokenId>(),
+      .ends = open.end_tokens,
       .min_tokens = open.min_tokens};
   streams_.erase(id);
   streams_.emplace(id, Stream{.decoder = StreamDecoder(tokenizer_, options),

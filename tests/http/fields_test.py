@@ -104,13 +104,16 @@ class Fields(unittest.TestCase):
                                         for n in (0, 3)] == [0, 3],
             "min_tokens": lambda ask: ask(logit_bias=END).usage["completion_tokens"] < 5 <= ask(logit_bias=END, min_tokens=5).usage["completion_tokens"],
             "ignore_eos": lambda ask: (ask(logit_bias=END).choice["finish_reason"], ask(logit_bias=END, ignore_eos=True).choice["finish_reason"]) == ("stop", "length"),
-            "stop_token_ids": lambda ask: ask(temperature=0, stop_token_ids=[ord(word(ask)[0])]).choice["stop_reason"] == ord(word(ask)[0]),
+            "stop_token_ids": lambda ask: [ask(temperature=0, stop_token_ids=[ord(word(ask)[0])]).choice["stop_reason"],
+                                           ask(temperature=0, stop_token_ids=[ord(word(ask)[0])]).text]
+            == [ord(word(ask)[0]), ask(temperature=0).text.split(word(ask)[0])[0]],
             "bad_words": lambda ask: word(ask)[0] not in ask(temperature=0, bad_words=word(ask)[0]).text,
             "prompt_logprobs": lambda ask: self.are_prompt_logprobs(ask(prompt_logprobs=3, return_token_ids=True)) and ask(prompt_logprobs=1, stream=True).blames("prompt_logprobs"),
             "return_token_ids": lambda ask: self.are_token_ids(ask(return_token_ids=True), ask(return_token_ids=True, stream=True)),
             "skip_special_tokens": lambda ask: [END_TEXT in ask(logit_bias=END, ignore_eos=True, skip_special_tokens=skip).text
                                                 for skip in (True, False)] == [False, True],
-            "include_stop_str_in_output": lambda ask: ask(temperature=0, stop=word(ask), include_stop_str_in_output=True).text.endswith(word(ask)),
+            "include_stop_str_in_output": lambda ask: ask(temperature=0, stop=word(ask), include_stop_str_in_output=True).text.endswith(word(ask))
+            and ask(temperature=0, stop_token_ids=[ord(word(ask)[0])], include_stop_str_in_output=True).text.endswith(word(ask)[0]),
             "priority": lambda ask: ask(priority=255).status == 200 and ask(priority=256).blames("priority"),
             "response_format": lambda ask: ask(response_format={"type": "text"}).text == ask().text
             and ask(response_format={"type": "json_object"}, logit_bias={str(ord("}")): 100}).text == "{}"

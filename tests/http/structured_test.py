@@ -122,6 +122,14 @@ class Structured(ClientTest):
         self.assertEqual("stop", choice["finish_reason"])
         self.assertIsInstance(json.loads(choice["message"]["content"]), dict)
 
+    def test_what_ends_the_answer_is_no_part_of_what_fits(self):
+        for end in (ord("\n"), 260):  # one that has text, and the model's own end token
+            with self.subTest(end=end):
+                choice = self.raw("/v1/completions", prompt="the cat", structured_outputs={"regex": "[a-z]{4,}"}, logit_bias={str(end): 100},
+                                  stop_token_ids=[end], skip_special_tokens=False, return_token_ids=True)
+                self.assertRegex(choice["text"], "^[a-z]{4}\\Z")
+                self.assertEqual(("stop", 5, end), (choice["finish_reason"], len(choice["token_ids"]), choice["token_ids"][-1]))
+
     def test_responses_parse_into_a_model(self):
         answer = self.equal_for_all(lambda speculation: self.openai.responses.parse(
             model="tiny", input="the cat sat", max_output_tokens=ENOUGH, text_format=Visit, extra_body={"speculation": speculation, "seed": 5}))

@@ -163,6 +163,32 @@ TEST_F(RequestTableTest, TheTokenizerIsToldWhatAStopStringMustWaitFor) {
   EXPECT_EQ(std::vector<std::string>{"b"}, opened[0].second.stop);
 }
 
+TEST_F(RequestTableTest, AStreamBeginsWithTheIdsThatEndTheAnswer) {
+  struct Case {
+    std::vector<TokenId> stop_token_ids;
+    bool ignore_eos;
+    std::vector<TokenId> end_tokens;
+  };
+  std::uint64_t number = 100;
+  for (const auto& [stop_token_ids, ignore_eos, end_tokens] :
+       {Case{{}, false, {0}}, Case{{9, 5}, false, {0, 5, 9}}, Case{{9}, true, {9}},
+        Case{{}, true, {}}}) {
+    auto request = ask();
+    request.params.stop_token_ids = stop_token_ids;
+    request.params.ignore_eos = ignore_eos;
+    const RequestId id{0, number++};
+    submit(std::move(request), id);
+    hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}}, id);
+    hear(kTarget, wire::Opened{}, id);
+    hear(kTarget, wire::Tokens{.position = 3, .ids = {20}}, id);
+    advance(seconds(1));  // its answer was lost: the stream is replayed
+    const auto opened = sent<wire::StreamOpen>();
+    ASSERT_EQ(2u, opened.size());
+    for (const auto& [to, open] : opened) EXPECT_EQ(end_tokens, open.end_tokens);
+    table.cancel(client(), id, now, out);
+  }
+}
+
 class AskedForThePrompt : public RequestTableTest {
  protected:
   static wire::ClientRequest ask_for_prompt(std::int32_t n_likeliest = 0) {

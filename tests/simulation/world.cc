@@ -115,7 +115,9 @@ World::Reference World::reference(const wire::ClientRequest& request, RequestId 
   plain.prompt = *tokenizer_->encode(request.prompt, AddSpecialTokens::kYes);
   if (!request.given.contains("seed")) plain.params.seed = seed_of(id);
   PlainAnswer answer = plain_decode(model, *backend_, plain, kMaxLen);
-  StreamDecoder decoder(*tokenizer_, {.stop = request.stop});
+  StreamDecoder decoder(
+      *tokenizer_,
+      {.stop = request.stop, .ends = ending_tokens(plain.params, model.config().eos_token_ids)});
   Reference reference;
   if (plain.params.n_prompt_logprobs >= 0)
     reference.prompt.push_back({.token_id = plain.prompt.front()});

@@ -257,6 +257,39 @@ TEST_F(Streams, KeepTheStopStringWhenAsked) {
   EXPECT_EQ(run(bytes_of("one two three"), {.stop = {"two"}}), "one ");
 }
 
+TEST_F(Streams, CountTheTokenThatEndsTheAnswerAndGiveItNoText) {
+  const TokenId newline = bytes_of("\n").front();
+  StreamDecoder decoder(*tokenizer_, {.ends = {7, newline}});
+  EXPECT_EQ(decoder.push(bytes_of("a").front()).text, "a");
+  const StreamDecoder::Piece last = decoder.push(newline);
+  EXPECT_EQ(last.text, "");
+  EXPECT_EQ(last.n_tokens, 2u);
+  EXPECT_EQ(last.end, 1u);
+  EXPECT_EQ(decoder.finish().text, "");
+  // The bytes of a character whose end did not come are text, and no stop string is completed.
+  EXPECT_EQ(run(bytes_of("a\xE6\n"), {.ends = {newline}}), "a\uFFFD");
+  EXPECT_EQ(run(bytes_of("a\n"), {.stop = {"a\n"}, .ends = {newline}}), "a");
+}
+
+TEST_F(Streams, GiveTheTokenThatEndsTheAnswerItsTextWhereItIsAskedForOrKept) {
+  const TokenId newline = bytes_of("\n").front();
+  ASSERT_FALSE(tokenizer_->eos_ids().empty());
+  const TokenId eos = tokenizer_->eos_ids().front();
+  ASSERT_TRUE(tokenizer_->is_skipped(eos));
+  const std::string eos_text(tokenizer_->token_text(eos));
+  const Ids ids = {bytes_of("a").front(), eos};
+  using enum IncludeStop;
+  EXPECT_EQ(run(bytes_of("a\n"), {.include_stop = kYes, .ends = {newline}}), "a\n");
+  EXPECT_EQ(run(bytes_of("a\n"), {.kept = {newline}, .ends = {newline}}), "a\n");
+  // A special one is not skipped.
+  const auto unskipped = SkipSpecialTokens::kNo;
+  EXPECT_EQ(run(ids, {.skip_special = unskipped, .ends = {eos}}), "a");
+  EXPECT_EQ(run(ids, {.skip_special = unskipped, .ends = {newline}}), "a" + eos_text);
+  EXPECT_EQ(run(ids, {.include_stop = kYes, .skip_special = unskipped, .ends = {eos}}),
+            "a" + eos_text);
+  EXPECT_EQ(run(ids, {.include_stop = kYes, .ends = {eos}}), "a");
+}
+
 TEST_F(Streams, ReleaseWhatWasHeldAtTheEnd) {
   EXPECT_EQ(run(bytes_of("one tw"), {.stop = {"two"}}), "one tw");
 }

@@ -767,6 +767,24 @@ TEST_F(TokenizerServiceTest, AStopStringThatTheFirstMinTokensCompleteIsText) {
   EXPECT_EQ(piece.n_tokens, ids.size());
 }
 
+TEST_F(TokenizerServiceTest, TheTokenThatEndsAnAnswerHasNoTextButThatOfAMarker) {
+  make({.form = hermes()}, {});
+  const TokenId marker = *demo_tokenizer().token_to_id("<|im_end|>");
+  auto ids = ids_of("Once upon");
+  const TokenId last = ids.back();
+  const auto text_of = [&](const wire::StreamOpen& open) {
+    hear(open);
+    const auto piece = ask<wire::Text>(wire::Decode{.position = 0, .ids = ids, .final = true});
+    EXPECT_EQ(piece.n_tokens, ids.size());
+    return piece.text;
+  };
+  EXPECT_EQ(text_of({.end_tokens = {last}}), "Once");
+  EXPECT_EQ(text_of({.include_stop = true, .end_tokens = {last}}), "Once upon");
+  ids.push_back(marker);
+  EXPECT_EQ(text_of({.skip_special_tokens = false, .end_tokens = {marker}}), "Once upon");
+  EXPECT_EQ(text_of({.token_ends = true, .end_tokens = {marker}}), "Once upon<|im_end|>");
+}
+
 TEST_F(TokenizerServiceTest, AStopStringThatCannotBeIsRefusedByName) {
   EXPECT_EQ(ask<wire::Failed>(wire::StreamOpen{.stop = {""}}).param, "stop");
 }

@@ -75,7 +75,7 @@ class Parameters(TypedDict, total=False):
     # texts that end the answer
     stop: Union[str, Sequence[str], None]
 
-    # the stop text belongs to the answer
+    # the stop text belongs to the answer, and so does the text of the token that ended it
     include_stop_str_in_output: Optional[bool]
 
     # number of answers to one request; for several, send requests with one seed and choice 0, 1, 2 ... (1)
