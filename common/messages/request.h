@@ -330,6 +330,7 @@ struct StreamOpen {
   std::uint32_t min_tokens = 0;
   bool token_ends = false;
   std::vector<TokenId> end_tokens;
+  bool continues = false;
   bool operator==(const StreamOpen&) const = default;
 
   template <class Self, class Visitor>
@@ -348,6 +349,8 @@ struct StreamOpen {
       "ids that end the answer: counted, and without text unless include_stop; a marker that "
       "token_ends keeps has its text",
       6);
+    v(8, "continues", m.continues,
+      "the text continues another or is constrained: a space that it begins with is part of it", 6);
   }
 };
 

@@ -163,8 +163,8 @@ std::optional<TokenId> BpeTokenizer::token_to_id(std::string_view text) const {
   return id == Vocabulary::kNone ? std::nullopt : std::optional(id);
 }
 
-std::unique_ptr<DecodePipeline> BpeTokenizer::make_decode_pipeline() const {
-  return std::make_unique<DecodePipeline>(spec_.decoder);
+std::unique_ptr<DecodePipeline> BpeTokenizer::make_decode_pipeline(TextBefore before) const {
+  return std::make_unique<DecodePipeline>(spec_.decoder, before);
 }
 
 Result<void> BpeTokenizer::encode_text(std::string_view text, bool starts_text, Work& work) const {

@@ -27,7 +27,7 @@ class BpeTokenizer final : public Tokenizer {
                                                   const TokenizerOptions& options);
 
   Result<std::vector<TokenId>> encode(std::string_view text, AddSpecialTokens add) const override;
-  std::unique_ptr<DecodePipeline> make_decode_pipeline() const override;
+  std::unique_ptr<DecodePipeline> make_decode_pipeline(TextBefore before) const override;
   std::optional<TokenId> token_to_id(std::string_view text) const override;
 
  private:

@@ -75,6 +75,8 @@ class Sink final : public Stage {
 // A file without a decoder: tokens stand apart.
 class Spaced final : public Stage {
  public:
+  explicit Spaced(TextBefore before) : any_(before == TextBefore::kYes) {}
+
   void text(std::string_view fragment) override {
     begin_token();
     next->text(fragment);
@@ -92,7 +94,7 @@ class Spaced final : public Stage {
     open_ = true;
   }
   bool open_ = false;
-  bool any_ = false;
+  bool any_;
 };
 
 // Stages that look at whole tokens.
@@ -178,7 +180,8 @@ class ByteFallbackStage final : public ByteRuns {
 
 class SentencePieceStage final : public ByteRuns {
  public:
-  explicit SentencePieceStage(const decoder::SentencePiece& spec) : leading_(spec.leading) {}
+  SentencePieceStage(const decoder::SentencePiece& spec, TextBefore before)
+      : leading_(spec.leading), at_start_(before == TextBefore::kNo) {}
 
  private:
   void take_other(const std::string& token) override {
@@ -203,7 +206,7 @@ class SentencePieceStage final : public ByteRuns {
   }
   static constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
   decoder::LeadingSpaces leading_;
-  bool at_start_ = true;
+  bool at_start_;
 };
 
 class FuseStage final : public Stage {
@@ -217,7 +220,9 @@ class FuseStage final : public Stage {
 
 class StripStage final : public Stage {
  public:
-  explicit StripStage(const decoder::Strip& spec) : spec_(spec) {}
+  // before: of the first token.
+  StripStage(const decoder::Strip& spec, TextBefore before)
+      : spec_(spec), at_start_(before == TextBefore::kNo) {}
 
   void text(std::string_view fragment) override {
     std::string kept;
@@ -246,7 +251,7 @@ class StripStage final : public Stage {
 
  private:
   decoder::Strip spec_;
-  bool at_start_ = true;
+  bool at_start_;
   std::size_t n_cut_ = 0;
   std::size_t n_held_ = 0;
 };
@@ -289,7 +294,8 @@ class ReplaceStage final : public Stage {
 
 class MetaspaceStage final : public WholeTokens {
  public:
-  explicit MetaspaceStage(const decoder::Metaspace& spec) : spec_(spec) {}
+  MetaspaceStage(const decoder::Metaspace& spec, TextBefore before)
+      : spec_(spec), first_(before == TextBefore::kNo) {}
 
  private:
   void take(const std::string& token) override {
@@ -298,7 +304,7 @@ class MetaspaceStage final : public WholeTokens {
     first_ = false;
   }
   decoder::Metaspace spec_;
-  bool first_ = true;
+  bool first_;
 };
 
 // The suffix means a space, except on the last token: one token waits.
@@ -321,26 +327,31 @@ class BpeSuffixStage final : public WholeTokens {
 };
 
 struct MakeStage {
-  std::unique_ptr<Stage> operator()(const decoder::ByteLevel&) const {
+  TextBefore before;
+  bool is_fused = false;  // by a stage before: all tokens are one, of which text may have come
+
+  std::unique_ptr<Stage> operator()(const decoder::ByteLevel&) {
+    is_fused = true;
     return std::make_unique<ByteLevelStage>();
   }
   std::unique_ptr<Stage> operator()(const decoder::ByteFallback&) const {
     return std::make_unique<ByteFallbackStage>();
   }
   std::unique_ptr<Stage> operator()(const decoder::SentencePiece& spec) const {
-    return std::make_unique<SentencePieceStage>(spec);
+    return std::make_unique<SentencePieceStage>(spec, before);
   }
-  std::unique_ptr<Stage> operator()(const decoder::Fuse&) const {
+  std::unique_ptr<Stage> operator()(const decoder::Fuse&) {
+    is_fused = true;
     return std::make_unique<FuseStage>();
   }
   std::unique_ptr<Stage> operator()(const decoder::Strip& spec) const {
-    return std::make_unique<StripStage>(spec);
+    return std::make_unique<StripStage>(spec, is_fused ? before : TextBefore::kNo);
   }
   std::unique_ptr<Stage> operator()(const decoder::Replace& spec) const {
     return std::make_unique<ReplaceStage>(spec);
   }
   std::unique_ptr<Stage> operator()(const decoder::Metaspace& spec) const {
-    return std::make_unique<MetaspaceStage>(spec);
+    return std::make_unique<MetaspaceStage>(spec, before);
   }
   std::unique_ptr<Stage> operator()(const decoder::BpeSuffix& spec) const {
     return std::make_unique<BpeSuffixStage>(spec);
@@ -349,9 +360,10 @@ struct MakeStage {
 
 }  // namespace
 
-DecodePipeline::DecodePipeline(const DecoderSpec& spec) {
-  for (const DecoderStep& step : spec.steps) stages_.push_back(std::visit(MakeStage{}, step));
-  if (!spec.present) stages_.push_back(std::make_unique<Spaced>());
+DecodePipeline::DecodePipeline(const DecoderSpec& spec, TextBefore before) {
+  MakeStage make{.before = before};
+  for (const DecoderStep& step : spec.steps) stages_.push_back(std::visit(make, step));
+  if (!spec.present) stages_.push_back(std::make_unique<Spaced>(before));
   stages_.push_back(std::make_unique<Sink>());
   for (std::size_t i = 0; i + 1 < stages_.size(); ++i) stages_[i]->next = stages_[i + 1].get();
 }

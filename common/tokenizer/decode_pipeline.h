@@ -12,9 +12,13 @@
 
 namespace foretoken {
 
+// Whether the tokens follow on others that have text. If so, no space is taken off the beginning of
+// the first one: the pipeline begins as if a token had come before.
+enum class TextBefore { kNo, kYes };
+
 class DecodePipeline {
  public:
-  explicit DecodePipeline(const DecoderSpec& spec);
+  explicit DecodePipeline(const DecoderSpec& spec, TextBefore before = TextBefore::kNo);
   ~DecodePipeline();
   DecodePipeline(const DecodePipeline&) = delete;
   DecodePipeline& operator=(const DecodePipeline&) = delete;

@@ -144,8 +144,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     return ids;
   }
 
-  std::unique_ptr<DecodePipeline> make_decode_pipeline() const override {
-    return std::make_unique<DecodePipeline>(decoder_);
+  std::unique_ptr<DecodePipeline> make_decode_pipeline(TextBefore before) const override {
+    return std::make_unique<DecodePipeline>(decoder_, before);
   }
 
   std::optional<TokenId> token_to_id(std::string_view text) const override {

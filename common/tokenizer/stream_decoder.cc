@@ -4,7 +4,6 @@
 
 #include "common/base/check.h"
 #include "common/base/utf8.h"
-#include "common/tokenizer/decode_pipeline.h"
 #include "common/tokenizer/limits.h"
 
 namespace foretoken {
@@ -78,7 +77,7 @@ Result<void> StreamDecoder::check_stops(std::span<const std::string> stops) {
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, const StreamOptions& options)
     : tokenizer_(&tokenizer),
-      pipeline_(tokenizer.make_decode_pipeline()),
+      pipeline_(tokenizer.make_decode_pipeline(options.before)),
       matcher_(options.stop),
       stops_(options.stop),
       include_stop_(options.include_stop),

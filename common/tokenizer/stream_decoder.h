@@ -1,5 +1,6 @@
 // Text as tokens arrive. The pieces of a stream, joined, are what Tokenizer::decode gives for all
-// its tokens but one that ends the answer, cut before the first stop string. Never half a code
+// its tokens but one that ends the answer, cut before the first stop string; of a stream that
+// continues a text, what they add to that text. Never half a code
 // point, never a byte of a stop string, nothing held back that no stop string could still claim.
 // One stream, one object, one thread at a time; the tokenizer must outlive it.
 #pragma once
@@ -15,6 +16,7 @@
 
 #include "common/base/result.h"
 #include "common/tokenizer/added_tokens.h"
+#include "common/tokenizer/decode_pipeline.h"
 #include "common/tokenizer/tokenizer.h"
 
 namespace foretoken {
@@ -29,6 +31,7 @@ struct StreamOptions {
   std::vector<TokenId> kept = {};  // leave their text, special or not, and if they end the answer
   std::vector<TokenId> ends = {};  // end the answer: no text, unless include_stop
   std::size_t min_tokens = 0;  // what the first so many tokens complete is text and ends nothing
+  TextBefore before = TextBefore::kNo;
 };
 
 // Finds the first place where one of several strings is complete, byte by byte (Aho-Corasick).

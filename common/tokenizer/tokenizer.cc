@@ -76,7 +76,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::filesystem::path& 
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, SkipSpecialTokens skip) const {
-  const std::unique_ptr<DecodePipeline> pipeline = make_decode_pipeline();
+  const std::unique_ptr<DecodePipeline> pipeline = make_decode_pipeline(TextBefore::kNo);
   std::string text;
   for (const TokenId id : ids) {
     if (!is_token(id) || (skip == SkipSpecialTokens::kYes && is_skipped(id))) continue;

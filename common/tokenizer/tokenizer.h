@@ -33,6 +33,7 @@ struct TokenizerOptions {
 };
 
 class DecodePipeline;
+enum class TextBefore;
 
 class Tokenizer {
  public:
@@ -50,7 +51,7 @@ class Tokenizer {
   // Ids that name no token leave nothing behind. Always valid UTF-8. For text as it comes:
   // stream_decoder.h.
   std::string decode(std::span<const TokenId> ids, SkipSpecialTokens skip) const;
-  virtual std::unique_ptr<DecodePipeline> make_decode_pipeline() const = 0;
+  virtual std::unique_ptr<DecodePipeline> make_decode_pipeline(TextBefore before) const = 0;
 
   std::size_t vocab_size() const {
     return tokens_.size();

@@ -145,6 +145,7 @@ class Request {
   void on_prompt_taken(Duration pause, TimePoint now);
   void on_encoded(wire::Encoded encoded, TimePoint now, Actions& out);
   std::vector<TokenId> end_tokens() const;
+  bool continues_text() const;
   void decode(TimePoint now, Actions& out);
   void replay(TimePoint now, Actions& out);
   void on_text(const wire::Text& text, TimePoint now, Actions& out);

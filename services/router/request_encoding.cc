@@ -143,6 +143,21 @@ std::vector<TokenId> Request::end_tokens() const {
   return ending_tokens(asked_.params, placing_.first->end_tokens);
 }
 
+// Prompt and answer, joined, are what their tokens decode to together. A constraint holds for the
+// tokens' own bytes, so that its text begins with theirs, in a turn of a chat too.
+bool Request::continues_text() const {
+  if (!constraint_key(asked_.params).empty()) return true;
+  switch (asked_.prompt_kind) {
+    case wire::PromptKind::kTokens:
+      return true;
+    case wire::PromptKind::kText:
+      return !asked_.prompt.empty();
+    case wire::PromptKind::kMessages:
+      return asked_.continue_final_message;
+  }
+  return false;
+}
+
 // Sends the tokenizer what it does not have. Positions are those of the whole sequence.
 void Request::decode(TimePoint now, Actions& out) {
   const bool final = answer_.is_finished();
@@ -157,7 +172,8 @@ void Request::decode(TimePoint now, Actions& out) {
                                             .position = n_prompt,
                                             .min_tokens = asked_.params.min_tokens,
                                             .token_ends = asked_.token_ends,
-                                            .end_tokens = end_tokens()}});
+                                            .end_tokens = end_tokens(),
+                                            .continues = continues_text()}});
   const std::vector<TokenId>& tokens = answer_.tokens();
   out.push_back(ToWorker{*tokenizer_, id_,
                          wire::Decode{.position = n_prompt + stream_.n_sent,

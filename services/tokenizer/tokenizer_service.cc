@@ -242,7 +242,8 @@ void TokenizerService::on_stream_open(RequestId id, const wire::StreamOpen& open
       .skip_special = open.skip_special_tokens ? SkipSpecialTokens::kYes : SkipSpecialTokens::kNo,
       .kept = open.token_ends ? encoder_.form().marker_ids : std::vector<TokenId>(),
       .ends = open.end_tokens,
-      .min_tokens = open.min_tokens};
+      .min_tokens = open.min_tokens,
+      .before = open.continues ? TextBefore::kYes : TextBefore::kNo};
   streams_.erase(id);
   streams_.emplace(id, Stream{.decoder = StreamDecoder(tokenizer_, options),
                               .stops = open.stop,

@@ -189,6 +189,38 @@ TEST_F(RequestTableTest, AStreamBeginsWithTheIdsThatEndTheAnswer) {
   }
 }
 
+TEST_F(RequestTableTest, AStreamContinuesWhatIsTextAndWhereverAConstraintIsGiven) {
+  using enum wire::PromptKind;
+  struct Case {
+    wire::PromptKind kind;
+    std::string prompt;
+    bool continue_final_message;
+    std::string regex;
+    bool continues;
+  };
+  std::uint64_t number = 100;
+  for (const auto& [kind, prompt, continue_final_message, regex, continues] :
+       {Case{kText, "hello", false, "", true}, Case{kText, "", false, "", false},
+        Case{kText, "", false, "a", true}, Case{kTokens, "", false, "", true},
+        Case{kMessages, "", false, "", false}, Case{kMessages, "", true, "", true},
+        Case{kMessages, "", false, "a", true}}) {
+    auto request = ask();
+    request.prompt_kind = kind;
+    request.prompt = prompt;
+    request.continue_final_message = continue_final_message;
+    request.params.regex = regex;
+    const RequestId id{0, number++};
+    submit(std::move(request), id);
+    hear(kTokenizer, wire::Encoded{.tokens = {10, 11, 12}}, id);
+    hear(kTarget, wire::Opened{}, id);
+    hear(kTarget, wire::Tokens{.position = 3, .ids = {20}}, id);
+    const auto opened = sent<wire::StreamOpen>();
+    ASSERT_EQ(1u, opened.size());
+    EXPECT_EQ(continues, opened[0].second.continues) << number;
+    table.cancel(client(), id, now, out);
+  }
+}
+
 class AskedForThePrompt : public RequestTableTest {
  protected:
   static wire::ClientRequest ask_for_prompt(std::int32_t n_likeliest = 0) {

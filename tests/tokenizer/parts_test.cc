@@ -184,6 +184,45 @@ TEST(Decoding, StripsTheEndOfAFusedStream) {
   EXPECT_EQ(text, "_a__b__");
 }
 
+std::string decoded_behind(TextBefore before,
+                           const DecoderSpec& spec,
+                           std::initializer_list<const char*> tokens) {
+  DecodePipeline pipeline(spec, before);
+  std::string text;
+  for (const char* token : tokens) pipeline.push(token, text);
+  pipeline.finish(text);
+  return text;
+}
+
+// As tokenizers 0.23 decodes the tokens alone, and what they add behind "▁The".
+TEST(Decoding, TakesNoSpaceOffWhatContinuesAText) {
+  using decoder::LeadingSpaces;
+  const decoder::Replace spaces{"▁", " "};
+  const decoder::Strip one{" ", 1, 0};
+  struct Continued {
+    std::vector<DecoderStep> steps;
+    std::string alone;
+    std::string continued;
+  };
+  const std::vector<Continued> cases{
+      {{spaces, decoder::ByteFallback{}, decoder::Fuse{}, one}, " Paris is", "  Paris is"},
+      {{spaces, one}, "Parisis", "Parisis"},  // of every token, wherever it stands
+      {{decoder::Metaspace{"▁", PrependScheme::kAlways}}, " Paris is", "  Paris is"},
+      {{decoder::Metaspace{"▁", PrependScheme::kFirst}}, " Paris is", "  Paris is"},
+      {{decoder::Metaspace{"▁", PrependScheme::kNever}}, "  Paris is", "  Paris is"},
+      {{decoder::SentencePiece{LeadingSpaces::kKept}}, "  Paris is", "  Paris is"},
+      {{decoder::SentencePiece{LeadingSpaces::kOneStripped}}, " Paris is", "  Paris is"},
+      {{decoder::SentencePiece{LeadingSpaces::kAllStripped}}, "Paris is", "  Paris is"}};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(i);
+    const DecoderSpec spec{true, cases[i].steps};
+    EXPECT_EQ(decoded_behind(TextBefore::kNo, spec, {"▁", "▁Paris", "▁is"}), cases[i].alone);
+    EXPECT_EQ(decoded_behind(TextBefore::kYes, spec, {"▁", "▁Paris", "▁is"}), cases[i].continued);
+  }
+  EXPECT_EQ(decoded_behind(TextBefore::kNo, {}, {"Paris", "is"}), "Paris is");
+  EXPECT_EQ(decoded_behind(TextBefore::kYes, {}, {"Paris", "is"}), " Paris is");
+}
+
 TEST(Folder, SaysWhereTextBeginsAndEnds) {
   testing::TemporaryFolder folder;
   folder.write("tokenizer.json",

@@ -145,6 +145,73 @@ INSTANTIATE_TEST_SUITE_P(Families,
                          ::testing::ValuesIn(all_families()),
                          [](const auto& instance) { return instance.param; });
 
+std::string continued(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
+  StreamDecoder decoder(tokenizer, {.before = TextBefore::kYes});
+  std::string text;
+  for (const TokenId id : ids) text += decoder.push(id).text;
+  return text + decoder.finish().text;
+}
+
+using ContinuedStreamOfFamily = StreamOfFamily;
+
+// What the reference makes of both together is golden_test's and sentencepiece_test's.
+TEST_P(ContinuedStreamOfFamily, IsWhatItsTokensAddToTheTextBefore) {
+  std::size_t n_checked = 0;
+  const auto& strings = testing::fixture_strings();
+  for (std::size_t i = 0; i < strings.size() && !HasFailure(); i += 3) {
+    const Ids ids = value_or_throw(tokenizer_->encode(strings[i], AddSpecialTokens::kYes));
+    const std::string whole = tokenizer_->decode(ids, SkipSpecialTokens::kYes);
+    for (std::size_t n = 1; n < ids.size(); n = 2 * n + 1) {
+      const std::span prompt = std::span(ids).first(n);
+      const std::string before = tokenizer_->decode(prompt, SkipSpecialTokens::kYes);
+      if (before.empty() || !whole.starts_with(before)) continue;  // within a character
+      EXPECT_EQ(continued(*tokenizer_, std::span(ids).subspan(n)), whole.substr(before.size()))
+          << "behind " << escaped(before) << " of " << escaped(whole);
+      ++n_checked;
+    }
+  }
+  EXPECT_GT(n_checked, 500u);
+}
+
+std::vector<std::string> families_that_continue() {
+  auto names = all_families();
+  // The suffix of its tokens is a space, except on the last one: that of the text before is lost.
+  std::erase(names, "suffix");
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families,
+                         ContinuedStreamOfFamily,
+                         ::testing::ValuesIn(families_that_continue()),
+                         [](const auto& instance) { return instance.param; });
+
+using ConstrainedStreamOfFamily = StreamOfFamily;
+
+// A constraint is held to the bytes of tokens.
+TEST_P(ConstrainedStreamOfFamily, IsTheBytesOfItsTokens) {
+  const auto& strings = testing::fixture_strings();
+  std::size_t n_spaced = 0;
+  for (std::size_t i = 0; i < strings.size() && !HasFailure(); i += 3) {
+    const Ids ids = value_or_throw(tokenizer_->encode(strings[i], AddSpecialTokens::kNo));
+    std::string bytes;
+    if (std::any_of(ids.begin(), ids.end(), [&](TokenId id) { return tokenizer_->is_skipped(id); }))
+      continue;
+    for (const TokenId id : ids) bytes += tokenizer_->token_bytes(id);
+    EXPECT_EQ(continued(*tokenizer_, ids), bytes) << escaped(strings[i]);
+    if (tokenizer_->decode(ids, SkipSpecialTokens::kYes) != bytes) ++n_spaced;
+  }
+  EXPECT_GT(n_spaced, 40u) << "a turn of a chat leaves the space out";
+}
+
+INSTANTIATE_TEST_SUITE_P(Families,
+                         ConstrainedStreamOfFamily,
+                         ::testing::Values("llama2",
+                                           "mistral",
+                                           "metaspace_unk",
+                                           "sentencepiece_bpe",
+                                           "sentencepiece_unigram"),
+                         [](const auto& instance) { return instance.param; });
+
 class Streams : public ::testing::Test {
  protected:
   // One token for each byte, so that every split of the text happens.

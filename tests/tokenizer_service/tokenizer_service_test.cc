@@ -60,11 +60,13 @@ class TokenizerServiceTest : public testing::Test {
  protected:
   TokenizerServiceTest() { make({}, {}); }
 
-  void make(TokenizerServiceOptions options, ChatRenderer render) {
+  void make(TokenizerServiceOptions options,
+            ChatRenderer render,
+            const Tokenizer& tokenizer = demo_tokenizer()) {
     configure_log(LogLevel::kError, LogFormat::kText, "test");
     options.router = "ipc://router";
     bus.clock.set(TimePoint{} + seconds(100));
-    service.emplace(options, wire::Hello{.role = wire::Role::kTokenizer}, demo_tokenizer(),
+    service.emplace(options, wire::Hello{.role = wire::Role::kTokenizer}, tokenizer,
                     std::move(render), speaker, metrics);
     service->start(bus);
     hear(wire::HelloReply{.accepted = true}, {});
@@ -783,6 +785,19 @@ TEST_F(TokenizerServiceTest, TheTokenThatEndsAnAnswerHasNoTextButThatOfAMarker) 
   ids.push_back(marker);
   EXPECT_EQ(text_of({.skip_special_tokens = false, .end_tokens = {marker}}), "Once upon");
   EXPECT_EQ(text_of({.token_ends = true, .end_tokens = {marker}}), "Once upon<|im_end|>");
+}
+
+TEST_F(TokenizerServiceTest, AnAnswerThatContinuesATextBeginsWithItsSpace) {
+  const auto llama = value_or_throw(
+      Tokenizer::load(std::string(FORETOKEN_SOURCE_DIR) + "/tests/tokenizer/fixtures/llama2"));
+  make({}, {}, *llama);
+  const std::vector<TokenId> ids = value_or_throw(llama->encode("the", AddSpecialTokens::kNo));
+  const auto text_of = [&](const wire::StreamOpen& open) {
+    hear(open);
+    return ask<wire::Text>(wire::Decode{.position = 0, .ids = ids, .final = true}).text;
+  };
+  EXPECT_EQ(text_of({}), "the");
+  EXPECT_EQ(text_of({.continues = true}), " the");
 }
 
 TEST_F(TokenizerServiceTest, AStopStringThatCannotBeIsRefusedByName) {

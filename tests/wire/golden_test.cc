@@ -42,7 +42,10 @@ void leave_out_what_came_after_one_five(LinkAsk& m) {
 void leave_out_what_came_after_one_five(Proposal& m) {
   for (ProposalRecord& record : m.records) record.is_partial = {};
 }
-void leave_out_what_came_after_one_five(StreamOpen& m) { m.end_tokens = {}; }
+void leave_out_what_came_after_one_five(StreamOpen& m) {
+  m.end_tokens = {};
+  m.continues = false;
+}
 void leave_out_what_came_after_one_five(CloseSequence& m) {
   m.from = {};
   m.tail = {};

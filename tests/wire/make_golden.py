@@ -48,7 +48,7 @@ MESSAGES = {
     "Done": (38, "enum4 i32 u32 u32 [ProposerStats] u32s u32 u64 text i32 [RoundsOfLength] u32"),
     "Close": (39, "enum6"),
     "Failed": (40, "code text text u32"),
-    "StreamOpen": (48, "texts bool bool u32 u32 bool ids"),
+    "StreamOpen": (48, "texts bool bool u32 u32 bool ids bool"),
     "Decode": (49, "u32 ids bool ids"),
     "Text": (50, "u32 text bool text u32 bool u32 ids u32s u8s u32s"),
     "StreamClose": (51, "enum6"),
