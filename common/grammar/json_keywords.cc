@@ -75,6 +75,22 @@ bool is_type_name(const OrderedJson& value) {
   return value.is_string() && type_of_name(value.get_ref<const std::string&>()) != 0;
 }
 
+bool is_name_of_string(const OrderedJson& value) { return value == "string"; }
+
+// Whether each string is valid under it: `type` allows strings, and all else is an annotation.
+bool allows_each_string(const OrderedJson& schema) {
+  if (!schema.is_object()) return schema == true;
+  for (const auto& [name, value] : schema.items()) {
+    const KeywordRow* row = find_keyword(name);
+    if (row == nullptr) continue;
+    if (name != "type" || form_problem(row->form, value) != nullptr) return false;
+    const bool has_string = is_name_of_string(value) ||
+                            (value.is_array() && std::ranges::any_of(value, is_name_of_string));
+    if (!has_string) return false;
+  }
+  return true;
+}
+
 constexpr const char* kExactNumber = "must be a number, and one of 64 bits if it is whole";
 
 bool is_count(const OrderedJson& value) {
@@ -136,8 +152,9 @@ const char* form_problem(KeywordForm form, const OrderedJson& value) {
 
 bool asks_for_nothing(const KeywordRow& row, const OrderedJson& value) {
   if (row.name == "uniqueItems") return !value.get<bool>();
-  if (row.form == kObject) return value.empty();  // nothing depends, no pattern
-  if (row.name == "propertyNames" || row.name.starts_with("unevaluated"))
+  if (row.form == kObject) return value.empty();                      // nothing depends, no pattern
+  if (row.name == "propertyNames") return allows_each_string(value);  // a key is a string
+  if (row.name.starts_with("unevaluated"))
     return value == true || (value.is_object() && value.empty());
   return false;
 }

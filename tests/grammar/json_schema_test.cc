@@ -259,6 +259,13 @@ const Refusal kRefusals[] = {
     {R"({"type":"number","multipleOf":0.5})", "\"multipleOf\" at the top is not supported"},
     {R"({"patternProperties":{"a":{}}})", "\"patternProperties\" at the top is not supported"},
     {R"({"propertyNames":{"maxLength":3}})", "\"propertyNames\" at the top is not supported"},
+    {R"({"propertyNames":{"type":"string","pattern":"a"}})",
+     "\"propertyNames\" at the top is not supported"},
+    {R"({"propertyNames":{"type":["integer","null"]}})",
+     "\"propertyNames\" at the top is not supported"},
+    {R"({"propertyNames":{"type":["string","strin"]}})",
+     "\"propertyNames\" at the top is not supported"},
+    {R"({"propertyNames":false})", "\"propertyNames\" at the top is not supported"},
     {R"({"dependentRequired":{"a":["b"]}})", "\"dependentRequired\" at the top is not supported"},
     {R"({"dependentSchemas":{"a":{}}})", "\"dependentSchemas\" at the top is not supported"},
     {R"({"dependencies":{"a":["b"]}})", "\"dependencies\" at the top is not supported"},
@@ -312,6 +319,13 @@ TEST_F(JsonSchema, IgnoresRefusedKeywordsThatSayNothing) {
     EXPECT_TRUE(texts_.accepts(schema, "7")) << schema;
   EXPECT_TRUE(texts_.accepts(R"({"type":"array","uniqueItems":true,"maxItems":1})", "[1]"));
   EXPECT_TRUE(texts_.accepts(R"({"type":"object","unevaluatedProperties":true})", "{}"));
+  // Zod writes the first one for records.
+  for (const char* names : {R"({"type":"string"})", R"({"type":["integer","string"],"title":"a"})",
+                            R"({"description":"a key"})", "{}", "true"})
+    EXPECT_TRUE(texts_.accepts(R"({"type":"object","propertyNames":)" + std::string(names) +
+                                   R"(,"additionalProperties":{"type":"integer"}})",
+                               R"({"a":1})"))
+        << names;
 }
 
 TEST_F(JsonSchema, RefusesWhatAllowsNoText) {
