@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::uint32_t kMaxRegexRepeat = 1'000;
 constexpr int kMaxRegexGroups = 200;  // within one another
-constexpr CharacterRange kNotNewline[] = {{0, '\n' - 1}, {'\n' + 1, kLastCharacter}};
 
 struct RepeatLimits {
   std::uint32_t min = 0;
@@ -30,7 +29,11 @@ class RegexReader {
               RegexAnchors anchors,
               const CharacterWriter& write,
               Expressions& expressions)
-      : cursor_(pattern), anchors_(anchors), write_(write), expressions_(expressions) {}
+      : cursor_(pattern),
+        anchors_(anchors),
+        sets_(anchors == RegexAnchors::kSearch ? RegexSets::kEcmaScript : RegexSets::kAscii),
+        write_(write),
+        expressions_(expressions) {}
 
   Result<ExpressionId> read() {
     std::vector<ExpressionId> alternatives;
@@ -86,10 +89,10 @@ class RegexReader {
 
   ExpressionId atom() {
     if (cursor_.take("(")) return group();
-    if (cursor_.take("[")) return written(read_regex_class(cursor_));
-    if (cursor_.take(".")) return written({std::begin(kNotNewline), std::end(kNotNewline)});
+    if (cursor_.take("[")) return written(read_regex_class(cursor_, sets_));
+    if (cursor_.take(".")) return written(regex_dot(sets_));
     if (cursor_.take("\\"))
-      return written(read_regex_escape(cursor_, RegexPlace::kOutsideClass).ranges);
+      return written(read_regex_escape(cursor_, RegexPlace::kOutsideClass, sets_).ranges);
     if (cursor_.next_is("^"))
       cursor_.fail("'^' is supported only at the beginning of the pattern or after its '|'");
     if (cursor_.at_end()) return expressions_.empty();
@@ -188,6 +191,7 @@ class RegexReader {
 
   TextCursor cursor_;
   RegexAnchors anchors_;
+  RegexSets sets_;
   const CharacterWriter& write_;
   Expressions& expressions_;
   int n_open_ = 0;

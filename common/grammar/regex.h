@@ -13,7 +13,8 @@
 
 namespace foretoken {
 
-// Whether the whole text must match, or `^` and `$` say so (JSON Schema's `pattern`).
+// Whether the whole text must match, or `^` and `$` say so: JSON Schema's `pattern`, where \S and .
+// allow no character that ECMA-262 does not.
 enum class RegexAnchors { kWhole, kSearch };
 
 // How one code point of a set is written: as UTF-8, or as within a JSON string.

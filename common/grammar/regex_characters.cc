@@ -10,6 +10,12 @@ namespace {
 const std::vector<CharacterRange> kDigits{{'0', '9'}};
 const std::vector<CharacterRange> kWordCharacters{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const std::vector<CharacterRange> kSpaces{{'\t', '\r'}, {' ', ' '}};  // \t \n \v \f \r
+// WhiteSpace and LineTerminator of ECMA-262: with U+FEFF, and the space separators of Unicode.
+const std::vector<CharacterRange> kEcmaScriptSpaces{
+    {'\t', '\r'},     {' ', ' '},       {0x00A0, 0x00A0}, {0x1680, 0x1680}, {0x2000, 0x200A},
+    {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+const std::vector<CharacterRange> kLineFeed{{'\n', '\n'}};
+const std::vector<CharacterRange> kEcmaScriptLineEnds{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
 RegexCharacters single(char32_t character) { return {{{character, character}}, true}; }
 
@@ -44,7 +50,13 @@ RegexCharacters read_unicode_escape(TextCursor& cursor, std::size_t place) {
   return escape_refused(cursor, place, "a surrogate is not a character");
 }
 
-std::optional<RegexCharacters> named_set(char32_t name) {
+// To allow: the smaller set; to leave out: the larger one.
+const std::vector<CharacterRange>& spaces(RegexSets sets, bool is_left_out) {
+  return sets == RegexSets::kEcmaScript && is_left_out ? kEcmaScriptSpaces : kSpaces;
+}
+
+std::optional<RegexCharacters> named_set(char32_t name, RegexPlace place, RegexSets sets) {
+  const bool is_negated = place == RegexPlace::kInNegatedClass;
   switch (name) {
     case 'd':
       return RegexCharacters{kDigits};
@@ -55,9 +67,9 @@ std::optional<RegexCharacters> named_set(char32_t name) {
     case 'W':
       return RegexCharacters{other_characters(kWordCharacters)};
     case 's':
-      return RegexCharacters{kSpaces};
+      return RegexCharacters{spaces(sets, is_negated)};
     case 'S':
-      return RegexCharacters{other_characters(kSpaces)};
+      return RegexCharacters{other_characters(spaces(sets, !is_negated))};
     default:
       return std::nullopt;
   }
@@ -107,22 +119,26 @@ bool is_ascii_letter_or_digit(char32_t character) {
          (character >= 'a' && character <= 'z');
 }
 
-RegexCharacters read_class_item(TextCursor& cursor) {
+RegexCharacters read_class_item(TextCursor& cursor, RegexPlace place, RegexSets sets) {
   if (cursor.next_is("[:") && cursor.rest().find(":]") != std::string_view::npos) {
     cursor.fail("classes by name ([:...:]) are not supported");
     return single(0);
   }
-  if (cursor.take("\\")) return read_regex_escape(cursor, RegexPlace::kInClass);
+  if (cursor.take("\\")) return read_regex_escape(cursor, place, sets);
   return single(cursor.take_character());
 }
 
 }  // namespace
 
-RegexCharacters read_regex_escape(TextCursor& cursor, RegexPlace place) {
+std::vector<CharacterRange> regex_dot(RegexSets sets) {
+  return other_characters(sets == RegexSets::kEcmaScript ? kEcmaScriptLineEnds : kLineFeed);
+}
+
+RegexCharacters read_regex_escape(TextCursor& cursor, RegexPlace place, RegexSets sets) {
   const std::size_t backslash = cursor.at() - 1;
   if (cursor.at_end()) return escape_refused(cursor, backslash, "a backslash ends the text");
   const char32_t name = cursor.take_character();
-  if (auto set = named_set(name)) return *set;
+  if (auto set = named_set(name, place, sets)) return *set;
   if (auto control = named_control(name)) return *control;
   if (name == 'x') {
     const auto character = cursor.take_hex(2);
@@ -130,26 +146,30 @@ RegexCharacters read_regex_escape(TextCursor& cursor, RegexPlace place) {
     return single(*character);
   }
   if (name == 'u') return read_unicode_escape(cursor, backslash);
-  if (name == 'b' && place == RegexPlace::kInClass) return single('\b');
+  if (name == 'b' && place != RegexPlace::kOutsideClass) return single('\b');
   if (name == '0' && !cursor.next_is_one_of("0123456789")) return single(0);
   if (is_ascii_letter_or_digit(name))
     return escape_refused(cursor, backslash, why_escape_is_refused(name));
   return single(name);
 }
 
-std::vector<CharacterRange> read_regex_class(TextCursor& cursor) {
+std::vector<CharacterRange> read_regex_class(TextCursor& cursor, RegexSets sets) {
   const std::size_t bracket = cursor.at() - 1;
   const bool is_negated = cursor.take("^");
+  const RegexPlace in_class = is_negated ? RegexPlace::kInNegatedClass : RegexPlace::kInClass;
+  bool has_spaces = false, has_others = false;
   std::vector<CharacterRange> ranges;
   if (cursor.next_is("]"))
     cursor.fail_at(bracket, "a class must not begin with ']'; write \\] for the character");
   while (!cursor.at_end() && !cursor.next_is("]")) {
     const std::size_t place = cursor.at();
-    RegexCharacters item = read_class_item(cursor);
+    has_spaces |= cursor.next_is("\\s");
+    has_others |= cursor.next_is("\\S");
+    RegexCharacters item = read_class_item(cursor, in_class, sets);
     const bool is_range = cursor.next_is("-") && !cursor.next_is("-]") && cursor.rest().size() > 1;
     if (is_range) {
       cursor.skip(1);
-      const RegexCharacters last = read_class_item(cursor);
+      const RegexCharacters last = read_class_item(cursor, in_class, sets);
       if (!item.is_single || !last.is_single)
         cursor.fail_at(place, "a range must go from one character to another");
       else if (item.ranges[0].first > last.ranges[0].first)
@@ -160,6 +180,7 @@ std::vector<CharacterRange> read_regex_class(TextCursor& cursor) {
     ranges.insert(ranges.end(), item.ranges.begin(), item.ranges.end());
   }
   if (!cursor.take("]")) cursor.fail_at(bracket, "a class has no end");
+  if (has_spaces && has_others) ranges = {kAllCharacters};  // neither set has the other spaces
   return is_negated ? other_characters(ranges) : ranges;
 }
 

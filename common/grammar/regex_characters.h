@@ -15,12 +15,21 @@ struct RegexCharacters {
   bool is_single = false;
 };
 
-enum class RegexPlace { kOutsideClass, kInClass };
+enum class RegexPlace { kOutsideClass, kInClass, kInNegatedClass };
+
+// Which characters \s, \S and . allow. kAscii: the six spaces of ASCII, all but those, all but a
+// line feed. kEcmaScript: only what ECMA-262 allows, where spaces include those of Unicode; \s
+// allows those of ASCII alone, a safe subset, since dialects differ in the others.
+enum class RegexSets { kAscii, kEcmaScript };
+
+// All characters but those that end a line.
+std::vector<CharacterRange> regex_dot(RegexSets sets);
 
 // What follows a backslash, which is taken already. The cursor has the error, if there is one.
-RegexCharacters read_regex_escape(TextCursor& cursor, RegexPlace place);
+// In a negated class \s and \S are the larger sets, so that the class allows the fewer characters.
+RegexCharacters read_regex_escape(TextCursor& cursor, RegexPlace place, RegexSets sets);
 
 // What follows an opening bracket, which is taken already, up to the closing one.
-std::vector<CharacterRange> read_regex_class(TextCursor& cursor);
+std::vector<CharacterRange> read_regex_class(TextCursor& cursor, RegexSets sets);
 
 }  // namespace foretoken

@@ -245,6 +245,21 @@ TEST_F(JsonSchema, WritesEscapesButThoseOfSurrogates) {
   EXPECT_TRUE(texts_.accepts(R"({"type":"string","maxLength":1})", R"("\u00e9")"));
 }
 
+TEST_F(JsonSchema, PatternsAllowNoSpaceThatEcmaScriptLeavesOut) {
+  for (const char* pattern : {R"(^\\S+$)", R"(^[^\\s]+$)"}) {
+    const std::string schema = R"({"type":"string","pattern":")" + std::string(pattern) + "\"}";
+    EXPECT_TRUE(texts_.accepts(schema, "\"a\u00E9b\"")) << pattern;
+    for (const char* text :
+         {"\"a\u00A0b\"", "\"a\uFEFFb\"", "\"a\u3000b\"", "\"a b\"", R"("a\tb")"})
+      EXPECT_FALSE(texts_.accepts(schema, text)) << pattern << " " << text;
+  }
+  constexpr auto kDots = R"({"type":"string","pattern":"^.+$"})";
+  EXPECT_TRUE(texts_.accepts(kDots, "\"a\u00A0b\""));
+  EXPECT_TRUE(texts_.accepts(kDots, R"("a\tb")"));
+  for (const char* text : {"\"a\u2028b\"", "\"a\u2029b\"", R"("a\rb")", R"("a\nb")"})
+    EXPECT_FALSE(texts_.accepts(kDots, text)) << text;
+}
+
 struct Refusal {
   const char* schema;
   const char* message;  // its beginning

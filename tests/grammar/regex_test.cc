@@ -117,6 +117,47 @@ TEST(Regex, SearchesBetweenAnchors) {
   }
 }
 
+// The spaces and ends of lines of ECMA-262, sections "White Space" and "Line Terminators".
+constexpr std::string_view kAsciiSpaces[] = {"\t", "\n", "\v", "\f", "\r", " "};
+constexpr std::string_view kOtherSpaces[] = {"\u00A0", "\u1680", "\u2000", "\u2001", "\u2002",
+                                             "\u2003", "\u2004", "\u2005", "\u2006", "\u2007",
+                                             "\u2008", "\u2009", "\u200A", "\u2028", "\u2029",
+                                             "\u202F", "\u205F", "\u3000", "\uFEFF"};
+
+TEST(Regex, SearchesForNoCharacterThatEcmaScriptDoesNotAllow) {
+  for (const auto space : kAsciiSpaces) {
+    EXPECT_FALSE(search_allows("^\\S$", space));
+    EXPECT_FALSE(search_allows("^[^\\s]$", space));
+    EXPECT_TRUE(search_allows("^\\s$", space));
+    EXPECT_TRUE(search_allows("^[^\\S]$", space));
+    EXPECT_TRUE(search_allows("^[\\s\\S]$", space));
+  }
+  for (const auto space : kOtherSpaces) {
+    for (const auto pattern : {"^\\S$", "^[\\S]$", "^[^\\s]$", "^[^a\\s]$", "^\\s$", "^[^\\S]$"})
+      EXPECT_FALSE(search_allows(pattern, space)) << pattern << " " << space;
+    for (const auto pattern : {"^[\\s\\S]$", "^[\\S\\s]$", "^\\W$", "^[^a]$"})
+      EXPECT_TRUE(search_allows(pattern, space)) << pattern << " " << space;
+  }
+  for (const auto other : {"a", "\u00E9", "\u1FFF", "\u200B", "\u2027", "\u202A", "\U0001F600"}) {
+    for (const auto pattern : {"^\\S$", "^[^\\s]$", "^.$", "^[\\s\\S]$"})
+      EXPECT_TRUE(search_allows(pattern, other)) << pattern << " " << other;
+  }
+  for (const auto line_end : {"\n", "\r", "\u2028", "\u2029"})
+    EXPECT_FALSE(search_allows("^.$", line_end)) << line_end;
+  for (const auto space : {"\t", "\v", "\f", "\u00A0", "\xC2\x85"})
+    EXPECT_TRUE(search_allows("^.$", space)) << space;
+}
+
+TEST(Regex, MatchesAWholeTextWithTheSpacesOfAscii) {
+  for (const auto space : kOtherSpaces) {
+    for (const auto pattern : {"\\S", "[^\\s]", "."})
+      EXPECT_TRUE(test::allows(GrammarKind::kRegex, pattern, space)) << pattern << " " << space;
+    EXPECT_FALSE(test::allows(GrammarKind::kRegex, "\\s", space)) << space;
+  }
+  EXPECT_TRUE(test::allows(GrammarKind::kRegex, ".", "\r"));
+  EXPECT_FALSE(test::allows(GrammarKind::kRegex, ".", "\n"));
+}
+
 std::string random_pattern(std::mt19937& random, int depth) {
   constexpr std::string_view kAtoms[] = {"a", "b", "c", ".", "[ab]", "[^a]", "\\w", "[a-c]"};
   constexpr std::string_view kRepeats[] = {"", "", "", "*", "+", "?", "{2}", "{1,2}", "{2,}", "*?"};
