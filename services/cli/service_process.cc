@@ -59,6 +59,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);  // an ignored signal stays ignored in the program
   const int null = ::open("/dev/null", O_RDONLY);
   ::dup2(null, 0);
   ::dup2(log, 1);

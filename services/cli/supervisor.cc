@@ -14,6 +14,7 @@
 #include <charconv>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
@@ -165,9 +166,11 @@ void Supervisor::spawn(Child& child) {
   child.give(options_.ready_timeout);
 }
 
-bool Supervisor::wait_for_event(milliseconds at_most) {
-  pollfd fds[2] = {{signal_fd_, POLLIN, 0}, {notify_fd_, POLLIN, 0}};
-  const int n = ::poll(fds, 2, static_cast<int>(at_most.count()));
+void Supervisor::wait_for_event(milliseconds at_most, int reader_fd) {
+  // Of a pipe's write end poll() reports POLLERR, unasked, when nothing reads it any more.
+  pollfd fds[3] = {{signal_fd_, POLLIN, 0}, {notify_fd_, POLLIN, 0}, {reader_fd, 0, 0}};
+  const int n = ::poll(fds, std::size(fds), static_cast<int>(at_most.count()));
+  if (n > 0 && (fds[2].revents & POLLERR) != 0) stop_requested_ = true;
   if (n > 0 && (fds[0].revents & POLLIN) != 0) {
     signalfd_siginfo info{};
     while (::read(signal_fd_, &info, sizeof(info)) == sizeof(info))
@@ -176,7 +179,6 @@ bool Supervisor::wait_for_event(milliseconds at_most) {
         ++n_stop_signals_;
       }
   }
-  return n > 0;
 }
 
 void Supervisor::read_notifications(const Progress& progress) {
@@ -283,9 +285,9 @@ void Supervisor::end_hung() {
 
 // Waits for what happens, and looks at all that did. A supervisor that was itself stopped or
 // starved has read no ping in that time: it counts for none.
-void Supervisor::turn(milliseconds at_most, const Progress& progress) {
+void Supervisor::turn(milliseconds at_most, const Progress& progress, int reader_fd) {
   constexpr auto kOwnPause = std::chrono::seconds(1);
-  wait_for_event(at_most);
+  wait_for_event(at_most, reader_fd);
   const TimePoint now = steady_now();
   if (last_turn_ != TimePoint{} && now - last_turn_ > at_most + kOwnPause)
     for (auto& child : children_) {
@@ -381,7 +383,7 @@ StartReport Supervisor::run_until(const std::function<bool()>& is_done,
                                   milliseconds pause) {
   bool done = is_done();
   while (!done && failure_.empty() && !stop_requested_) {
-    turn(pause, progress);
+    turn(pause, progress, options_.reader_fd);
     if (!stop_requested_ && failure_.empty()) restart_due(progress);
     done = is_done();
   }

@@ -47,6 +47,10 @@ struct SupervisorOptions {
   std::chrono::milliseconds watchdog{10'000};  // longest silence of one that is ready; 0 = any
   std::chrono::seconds abort_timeout{5};       // from SIGABRT to SIGKILL
   std::chrono::seconds stop_timeout{40};       // above limits.drain_s
+  // The write end of a pipe whose reader waits for the start; -1 = none. Stays open until the last
+  // run_until() has returned. When the read end is closed, start() and run_until() end as on
+  // SIGTERM.
+  int reader_fd = -1;
   RestartRules restarts{.most_restarts = 10};
   RestartRules optional_restarts{.longest = std::chrono::seconds(30)};
 };
@@ -73,8 +77,8 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Starts everything and waits until all are ready, one has failed for good, or a signal asks to
-  // stop.
+  // Starts everything and waits until all are ready, one has failed for good, a signal asks to
+  // stop, or nothing reads `reader_fd` any more.
   StartReport start(const Progress& progress);
   // Restarts what fails until SIGTERM or SIGINT, or until a service that the others need cannot be
   // kept alive.
@@ -93,7 +97,8 @@ class Supervisor {
   struct Child;
   enum class Duty { kDoor, kWork, kSpeed };  // the order in which they stop
   void spawn(Child& child);
-  void turn(std::chrono::milliseconds at_most, const Progress& progress);
+  // `reader_fd` as in SupervisorOptions.
+  void turn(std::chrono::milliseconds at_most, const Progress& progress, int reader_fd = -1);
   void read_notifications(const Progress& progress);
   void take(Child& child, const std::string& line, const Progress& progress);
   void reap(const Progress& progress);
@@ -107,7 +112,7 @@ class Supervisor {
   void give_up(Child& child, FailureKind kind, const Progress& progress);
   bool can_serve_without(const Child& child) const;
   void write_state() const;
-  bool wait_for_event(std::chrono::milliseconds at_most);
+  void wait_for_event(std::chrono::milliseconds at_most, int reader_fd);
   bool stop_requested_ = false;
   std::size_t n_stop_signals_ = 0;
   TimePoint last_turn_{};

@@ -78,12 +78,14 @@ std::chrono::seconds stop_timeout(std::uint32_t drain_s) {
   return std::chrono::seconds(drain_s) + 10s;
 }
 
-SupervisorOptions supervisor_options(const Config& config) {
+// `ready_fd`: of the pipe for the verdict of the start, -1 = none.
+SupervisorOptions supervisor_options(const Config& config, int ready_fd = -1) {
   const std::filesystem::path folder = runtime_directory(config.bus);
   return {.runtime_folder = folder,
           .log_folder = folder / "log",
           .watchdog = std::chrono::seconds(config.limits.watchdog_s),
-          .stop_timeout = stop_timeout(config.limits.drain_s)};
+          .stop_timeout = stop_timeout(config.limits.drain_s),
+          .reader_fd = ready_fd};
 }
 
 // What the supervisor of a folder leaves there for other commands.
@@ -215,15 +217,24 @@ std::string http_address(const EdgeSection& edge) {
   return " and http://" + host_and_port(edge.host, std::to_string(edge.port));
 }
 
+// False if nothing reads it: the command that began this start has ended, and the terminal, where
+// it had one, is no longer its own.
+bool report_verdict(int ready_fd, int code) {
+  return ::write(ready_fd, &code, sizeof(code)) == sizeof(code);
+}
+
 // Starts and keeps everything; runs in the foreground, or as the detached half.
 int supervise(const CliOptions& options,
               const LoadedConfig& loaded,
               const Progress& progress,
               int ready_fd) {
   const Config& config = loaded.config;
+  // A reader of the messages or of the verdict that has gone must not end this process before its
+  // services have ended and its files are removed.
+  ::signal(SIGPIPE, SIG_IGN);
   std::optional<Supervisor> made;
   try {
-    made.emplace(supervisor_options(config), service_specs(options, loaded));
+    made.emplace(supervisor_options(config, ready_fd), service_specs(options, loaded));
   } catch (const FatalError& error) {
     report_error({error.code(), error.what()});
     return kExitEnvironment;
@@ -233,8 +244,7 @@ int supervise(const CliOptions& options,
   const Note address(folder / kAddressFile, client_endpoint(config.bus) + "\n");
   const Note settings(folder / kSettingsFile, lines_of(settings_of(loaded)));
   const auto fail = [&](const std::string& why, int code) {
-    std::cerr << "error: " << why << std::endl;
-    if (ready_fd >= 0 && ::write(ready_fd, &code, sizeof(code)) < 0) std::cerr << "cannot report\n";
+    if (ready_fd < 0 || report_verdict(ready_fd, code)) std::cerr << "error: " << why << std::endl;
     return code;
   };
   const StartReport report = supervisor.start(progress);
@@ -254,8 +264,7 @@ int supervise(const CliOptions& options,
     progress(name, "is not listed by the router after 30 s (foretoken ps)");
   progress("", "serving at " + client_endpoint(config.bus) + http_address(config.edge));
   if (ready_fd >= 0) {
-    const int ok = kExitOk;
-    if (::write(ready_fd, &ok, sizeof(ok)) < 0) std::cerr << "cannot report\n";
+    if (!report_verdict(ready_fd, kExitOk)) return kExitInterrupted;
     ::close(ready_fd);
     // From here on nothing is printed; the terminal belongs to its user.
     const int log = ::open((supervisor_options(config).log_folder / "up.log").c_str(),
@@ -263,6 +272,7 @@ int supervise(const CliOptions& options,
     ::dup2(log, 1);
     ::dup2(log, 2);
     ::close(log);
+    std::cerr.clear();  // of a message that had no reader: the log takes what follows
   }
   const Progress told = ready_fd >= 0 ? dated_log() : progress;
   const StartReport ending = supervisor.run(told);

@@ -2,14 +2,17 @@
 // for `ps`.
 #include "services/cli/supervisor.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "common/base/result.h"
 #include "services/cli/restart_backoff.h"
@@ -349,6 +352,69 @@ TEST_F(SupervisorTest, LoadingTakesAsLongAsItIsExtended) {
   Supervisor supervisor(impatient, {{.name = "target-0", .argv = argv, .role = "target"}});
   const StartReport report = supervisor.start([](const std::string&, const std::string&) {});
   EXPECT_TRUE(report.ready) << report.failure;
+}
+
+// Closes what is left of it at its end.
+struct Pipe {
+  Pipe() { EXPECT_EQ(0, ::pipe2(fds, O_CLOEXEC)); }
+  ~Pipe() {
+    close_reader();
+    ::close(fds[1]);
+  }
+  void close_reader() { ::close(std::exchange(fds[0], -1)); }
+
+  int fds[2] = {-1, -1};
+};
+
+TEST_F(SupervisorTest, AStartThatNothingWaitsForAnyMoreEndsAsInterrupted) {
+  const std::string loads =
+      "import os, signal, socket\n"
+      "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'STATUS=loading', "
+      "os.environ['NOTIFY_SOCKET'])\n"
+      "signal.pause()";
+  Pipe pipe;
+  SupervisorOptions waited_for = options();
+  waited_for.reader_fd = pipe.fds[1];
+  {
+    Supervisor supervisor(
+        waited_for,
+        {{.name = "target-0", .argv = {"/usr/bin/python3", "-S", "-c", loads}, .role = "target"}});
+    const StartReport report =
+        supervisor.start([&](const std::string&, const std::string&) { pipe.close_reader(); });
+    EXPECT_FALSE(report.ready);
+    EXPECT_EQ(report.kind, FailureKind::kInterrupted) << report.failure;
+  }
+  EXPECT_EQ(-1, ::waitpid(-1, nullptr, WNOHANG)) << "a service is left";
+  EXPECT_EQ(ECHILD, errno);
+}
+
+TEST_F(SupervisorTest, ACheckThatNothingWaitsForAnyMoreEndsAsInterrupted) {
+  const Progress quiet = [](const std::string&, const std::string&) {};
+  Pipe pipe;
+  SupervisorOptions waited_for = options();
+  waited_for.reader_fd = pipe.fds[1];
+  Supervisor supervisor(waited_for,
+                        {{.name = "target-0", .argv = script(kStays), .role = "target"}});
+  ASSERT_TRUE(supervisor.start(quiet).ready);
+  int n_looks = 0;
+  const auto looks_twice = [&] {
+    if (++n_looks == 2) pipe.close_reader();
+    return n_looks == 500;  // 10 s; at most the third look is due
+  };
+  const StartReport report = supervisor.run_until(looks_twice, quiet);
+  EXPECT_FALSE(report.ready);
+  EXPECT_EQ(report.kind, FailureKind::kInterrupted) << report.failure;
+}
+
+// A supervisor that ignores SIGPIPE, as `up` does.
+TEST_F(SupervisorTest, AServiceHasTheDefaultActionOfSigpipe) {
+  const auto before = ::signal(SIGPIPE, SIG_IGN);
+  Supervisor supervisor(
+      options(),
+      {{.name = "target-0", .argv = {"/bin/sh", "-c", "kill -PIPE $$; exit 7"}, .role = "target"}});
+  const StartReport report = supervisor.start([](const std::string&, const std::string&) {});
+  ::signal(SIGPIPE, before);
+  EXPECT_THAT(report.failure, HasSubstr("target-0 was ended by signal 13"));
 }
 
 TEST_F(SupervisorTest, AStartThatHangsIsGivenUp) {

@@ -3,6 +3,7 @@
 usage: up_test.py FOLDER_WITH_PROGRAMS
 """
 
+import fcntl
 import json
 import os
 import pathlib
@@ -144,6 +145,64 @@ class Up(System):
         log = (self.folder / "log/up.log").read_text()
         for role in ("draft", "tokenizer", "target", "router"):
             self.assertIn(f"{role}-0 watchdog: no sign of life for {WATCHDOG_S} s; starts again in", log)
+
+
+class InterruptedStart(unittest.TestCase):
+    """`up --detach` that ends before the system serves."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-up-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        # No watchdog: it would start the stopped target again. A short drain: what is left is killed 10 s later.
+        self.settings = ["--set", "edge.port=0", "--set", f"bus.client=tcp://127.0.0.1:{free_port()}",
+                         "--set", f"bus.runtime_dir={self.folder}", "--set", "limits.watchdog_s=0", "--set", "limits.drain_s=1"]
+
+    def until(self, fact, what):
+        deadline = time.monotonic() + 120
+        while not (seen := fact()):
+            self.assertLess(time.monotonic(), deadline, what)
+            time.sleep(0.005)
+        return seen
+
+    def pid_of_target(self):
+        try:
+            services = json.loads((self.folder / "up.json").read_text())["services"]
+        except FileNotFoundError:
+            return 0
+        return next(service["pid"] for service in services if service["role"] == "target")
+
+    def supervisor_has_ended(self):
+        with open(self.folder / "up.pid", "rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
+    def test_leaves_nothing_whatever_ends_it(self):
+        for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
+            with self.subTest(ending.name), open(self.folder / "said", "w+", encoding="utf-8") as said:
+                up = subprocess.Popen([str(BIN / "foretoken"), "up", "--detach", *self.settings], stdin=subprocess.DEVNULL,
+                                      stdout=said, stderr=said)
+                self.addCleanup(up.kill)
+                self.addCleanup(subprocess.run, [str(BIN / "foretoken"), "down", "--quiet", *self.settings], timeout=280)
+                target = self.until(self.pid_of_target, "the target runs")
+                os.kill(target, signal.SIGSTOP)  # so that it cannot serve
+                self.addCleanup(lambda pid=target: os.path.exists(f"/proc/{pid}") and os.kill(pid, signal.SIGKILL))
+                self.assertIsNone(up.poll(), "it must not serve yet")
+                pids = [service["pid"] for service in json.loads((self.folder / "up.json").read_text())["services"]]
+                up.send_signal(ending)
+                self.assertEqual(-ending, up.wait(120))
+                os.kill(target, signal.SIGCONT)  # a stopped process ends by SIGKILL alone
+                self.until(self.supervisor_has_ended, "the supervisor ends")
+                left = {path.name for path in self.folder.iterdir() if path.name.startswith("up.")}
+                self.assertEqual({"up.pid"}, left)
+                for pid in pids:
+                    self.assertFalse(os.path.exists(f"/proc/{pid}"), "and no service is left")
+                said.seek(0)
+                words = said.read()
+                self.assertNotIn("serving at", words)
+                self.assertNotIn("error", words)
 
 
 class UpWithAMemory(System):
