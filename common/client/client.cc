@@ -82,7 +82,7 @@ Result<RequestId> Client::send(wire::ClientRequest request, TimePoint deadline) 
     if (steady_now() >= give_up) break;
     wait(std::min(give_up, steady_now() + std::chrono::milliseconds(5)));
   }
-  return Error{ErrorCode::kUnavailable, silence()};
+  return Error{ErrorCode::kUnavailable, no_answer_message()};
 }
 
 // The door closes the connection of a client whose key it does not take, and would each time again.
@@ -106,12 +106,12 @@ std::optional<Error> Client::refused() const {
           (connection.refused == Refusal::kUnsaid ? "; or it has no keys" : "")};
 }
 
-std::string Client::silence() const {
+std::string Client::no_answer_message() const {
   std::string words = "no router answers at " + endpoint_;
   if (listener_at(endpoint_) == Listener::kSome)
     words +=
-        ", where connections are accepted: the router is stopped, or has no file descriptor left "
-        "for another client and a line of it in its log, or another program listens there";
+        ", where connections are accepted: the router is suspended, or is out of file descriptors "
+        "(its log has a line of that), or another program listens there";
   return words;
 }
 
@@ -184,7 +184,8 @@ void Client::look_after_connection() {
     losses_ = connection.losses;
     if (!lost_since_) lost_since_ = steady_now();
     for (auto& [id, asked] : asked_) asked.again = !asked.cancelled;
-    // No router will answer these.
+    // After what the lost connection had brought no router will answer these.
+    while (const auto delivery = transport_->receive(steady_now())) take(*delivery);
     end_all(ErrorCode::kCancelled, "cancelled", &AskedRequest::cancelled);
   }
   if (!lost_since_) return;
@@ -195,7 +196,7 @@ void Client::look_after_connection() {
   const Duration waited = steady_now() - *lost_since_;
   if (waited >= patience_.longest) {
     end_all(ErrorCode::kUnavailable,
-            (connection.losses > 0 ? "the connection was lost, and " : "") + silence(),
+            (connection.losses > 0 ? "the connection was lost, and " : "") + no_answer_message(),
             &AskedRequest::again);
   } else if (waited >= patience_.silent && patience_.say && !std::exchange(said_, true)) {
     patience_.say("the connection to the router at " + endpoint_ + " was lost; waiting " +
@@ -275,7 +276,7 @@ Result<wire::ClientReply> Client::generate(wire::ClientRequest request,
 Result<wire::StatusReply> Client::status(TimePoint deadline) {
   for (const TimePoint patience = std::min(deadline, steady_now() + kRestartPatience);
        listener_at(endpoint_) == Listener::kNone;) {
-    if (steady_now() >= patience) return Error{ErrorCode::kUnavailable, silence()};
+    if (steady_now() >= patience) return Error{ErrorCode::kUnavailable, no_answer_message()};
     (void)transport_->receive(std::min(patience, steady_now() + std::chrono::milliseconds(20)));
   }
   wire::ClientRequest request;
@@ -288,7 +289,7 @@ Result<wire::StatusReply> Client::status(TimePoint deadline) {
 
 Error Client::unreachable(const Error& error) const {
   if (error.code == ErrorCode::kConfig) return error;
-  return {ErrorCode::kUnavailable, silence()};
+  return {ErrorCode::kUnavailable, no_answer_message()};
 }
 
 Error error_from(const wire::ClientError& error) {

@@ -101,7 +101,7 @@ class Client {
   // Why no request will ever be taken, once the door has refused us.
   std::optional<Error> refused() const;
   // That no router answers, and what is known of the cause.
-  std::string silence() const;
+  std::string no_answer_message() const;
   bool is_up() const { return transport_->connection(socket_).up; }
   void take(const Delivery& delivery);
   void look_after_connection();

@@ -84,7 +84,7 @@ class DraftEngine {
   void forget(LeasedSequences::iterator at);
   void outgrow_if_due(LeasedSequence& sequence);
   void expire(TimePoint now);
-  void forget_unnamed(TimePoint now);
+  void forget_unnamed();
   void run_pass(TimePoint now);
 
   DraftEngineOptions options_;

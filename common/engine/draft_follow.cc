@@ -1,6 +1,7 @@
 // What targets say of their sequences: how a sequence comes, follows, and goes.
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 #include "common/base/micros.h"
 #include "common/engine/leased_sequence.h"
@@ -51,7 +52,7 @@ DraftOutcome DraftEngine::attach(const TargetKey& from, wire::Attach attach, Tim
 bool DraftEngine::has_place(TimePoint now) {
   const auto most = static_cast<std::size_t>(options_.max_sequences);
   if (sequences_.size() >= most) expire(now);
-  if (sequences_.size() >= most) forget_unnamed(now);
+  if (sequences_.size() >= most) forget_unnamed();
   return sequences_.size() < most;
 }
 
@@ -244,11 +245,18 @@ void DraftEngine::forget(LeasedSequences::iterator at) {
   sequences_.erase(at);
 }
 
-// The end of a sequence may have been lost, while its target goes on and renews all its leases.
-void DraftEngine::forget_unnamed(TimePoint now) {
-  const auto longest = std::ranges::min_element(
-      sequences_, {}, [](const auto& entry) { return entry.second->named; });
-  if (longest == sequences_.end() || longest->second->named + options_.lease > now) return;
+// The end of a sequence may have been lost, while its target goes on and renews all its leases: it
+// has named others since. A target in a long pass names none.
+void DraftEngine::forget_unnamed() {
+  std::map<TargetKey, TimePoint> newest;
+  for (const auto& [key, sequence] : sequences_)
+    newest[key.target] = std::max(newest[key.target], sequence->named);
+  auto longest = sequences_.end();
+  for (auto at = sequences_.begin(); at != sequences_.end(); ++at)
+    if (at->second->named + options_.lease <= newest[at->first.target] &&
+        (longest == sequences_.end() || at->second->named < longest->second->named))
+      longest = at;
+  if (longest == sequences_.end()) return;
   ++totals_.n_expired;
   forget(longest);
 }

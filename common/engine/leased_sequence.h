@@ -72,8 +72,8 @@ struct LeasedSequence : BranchedSequence {
   TimePoint overtaken_asked{};
   bool is_stuck = false;   // no token may follow: until the next record
   std::uint64_t turn = 0;  // when it last had rows
-  TimePoint renewed{};     // its target sent something last
-  TimePoint named{};       // its target sent something of it last
+  TimePoint renewed{};     // when its target last sent anything
+  TimePoint named{};       // when a message last named this sequence
   TimePoint busy_until{};
 };
 

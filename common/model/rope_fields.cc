@@ -46,9 +46,15 @@ void refuse_unknown_rope_keys(const ConfigFields& rope) {
                 "is not 1: partial rotation is not supported");
 }
 
-void read_yarn(const ConfigFields& rope, std::int64_t max_positions, RopeSpec& spec) {
+constexpr const char* kOriginalLength = "original_max_position_embeddings";
+
+// original: the length where the parameters have none.
+void read_yarn(const ConfigFields& rope,
+               std::int64_t max_positions,
+               std::int64_t original,
+               RopeSpec& spec) {
   spec.original_max_position_embeddings =
-      rope.integer_or("original_max_position_embeddings", 1, kMaxPositions, max_positions);
+      rope.integer_or(kOriginalLength, 1, kMaxPositions, original);
   spec.factor = rope.number_or("factor", 1, 1e6,
                                static_cast<double>(max_positions) /
                                    static_cast<double>(spec.original_max_position_embeddings));
@@ -61,7 +67,10 @@ void read_yarn(const ConfigFields& rope, std::int64_t max_positions, RopeSpec& s
   spec.truncate = rope.flag_or("truncate", true);
 }
 
-void read_rope_parameters(const ConfigFields& rope, std::int64_t max_positions, RopeSpec& spec) {
+void read_rope_parameters(const ConfigFields& rope,
+                          std::int64_t max_positions,
+                          std::int64_t original,
+                          RopeSpec& spec) {
   spec.type = rope_type_of(rope, rope.has("rope_type") ? "rope_type" : "type");
   refuse_unknown_rope_keys(rope);
   spec.theta = rope.number_or("rope_theta", 1.0001, 1e15, spec.theta);
@@ -77,11 +86,10 @@ void read_rope_parameters(const ConfigFields& rope, std::int64_t max_positions, 
       spec.high_freq_factor = rope.number("high_freq_factor", 1e-6, 1e6);
       if (spec.high_freq_factor <= spec.low_freq_factor)
         rope.expected("high_freq_factor", "above low_freq_factor");
-      spec.original_max_position_embeddings =
-          rope.integer("original_max_position_embeddings", 1, kMaxPositions);
+      spec.original_max_position_embeddings = rope.integer(kOriginalLength, 1, kMaxPositions);
       break;
     case RopeType::kYarn:
-      read_yarn(rope, max_positions, spec);
+      read_yarn(rope, max_positions, original, spec);
       break;
   }
 }
@@ -101,18 +109,15 @@ std::optional<RopeSpec> read_spelling(const ConfigFields& fields,
   }
   RopeSpec spec;
   spec.theta = fields.number_or("rope_theta", 1.0001, 1e15, 10000.0);
-  read_rope_parameters(ConfigFields(*found, fields.file(), prefix), max_positions, spec);
+  // One beside the parameters: Transformers takes it before the one among them.
+  const std::int64_t original = fields.integer_or(kOriginalLength, 1, kMaxPositions, max_positions);
+  read_rope_parameters(ConfigFields(*found, fields.file(), prefix), max_positions, original, spec);
+  const std::int64_t taken = spec.original_max_position_embeddings;
+  if (taken != 0 && fields.has(kOriginalLength) && taken != original)
+    fields.refuse(
+        ErrorCode::kUnsupportedModel, kOriginalLength,
+        "is not the " + std::to_string(taken) + " of the RoPE parameters; keep one of them");
   return spec;
-}
-
-// Transformers takes it before the one among the parameters.
-void refuse_other_original_length(const ConfigFields& fields, const RopeSpec& spec) {
-  const char* key = "original_max_position_embeddings";
-  if (spec.original_max_position_embeddings == 0 || !fields.has(key)) return;
-  if (fields.integer(key, 1, kMaxPositions) != spec.original_max_position_embeddings)
-    fields.refuse(ErrorCode::kUnsupportedModel, key,
-                  "is not the " + std::to_string(spec.original_max_position_embeddings) +
-                      " of the RoPE parameters; keep one of them");
 }
 
 }  // namespace
@@ -134,7 +139,6 @@ RopeSpec read_rope(const ConfigFields& fields, std::int64_t max_positions) {
       fields.refuse(ErrorCode::kUnsupportedModel, "rope_scaling",
                     "stands beside rope_parameters and says something else; keep one of them");
   }
-  refuse_other_original_length(fields, spec);
   return spec;
 }
 

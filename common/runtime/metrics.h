@@ -1,7 +1,7 @@
 // Counters, gauges and histograms named foretoken_..., as Prometheus text. A service lists its
 // metrics each time the text is built, one line a metric: `metrics.counter("draft_steps_total",
 // now.n_steps)`; type and sentence stand in metric_table.h. Core rooms list nothing: services list
-// what core calls return. May be used from any thread.
+// what core calls return. One thread.
 #pragma once
 
 #include <functional>

@@ -83,7 +83,9 @@ Finding limits_finding() {
   const bool enough = most >= 1024;
   return {enough ? Finding::Level::kOk : Finding::Level::kWarn, "open files",
           "a service started from here may have " + std::to_string(most) +
-              (enough ? "" : "; a client takes three, raise the hard limit (ulimit -Hn)")};
+              (enough ? ""
+                      : "; a client takes three: raise the limit (LimitNOFILE= of a unit, --ulimit "
+                        "nofile= of a container)")};
 }
 
 // Nothing: a service could listen there now; else why not.

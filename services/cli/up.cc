@@ -217,8 +217,8 @@ std::string http_address(const EdgeSection& edge) {
   return " and http://" + host_and_port(edge.host, std::to_string(edge.port));
 }
 
-// False if nothing reads it: the command that began this start has ended, and the terminal, where
-// it had one, is no longer its own.
+// False if nothing reads it: the command that began this start has ended, and nothing may be
+// printed on its terminal any more.
 bool report_verdict(int ready_fd, int code) {
   return ::write(ready_fd, &code, sizeof(code)) == sizeof(code);
 }

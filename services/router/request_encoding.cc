@@ -137,7 +137,7 @@ void Request::on_encoded(wire::Encoded encoded, TimePoint now, Actions& out) {
   place(now, out);
 }
 
-// Those of the target that began the answer: without them it has no tokens to decode.
+// Those of the target that began the answer: before that there are no tokens to decode.
 std::vector<TokenId> Request::end_tokens() const {
   if (!placing_.first) return {};
   return ending_tokens(asked_.params, placing_.first->end_tokens);

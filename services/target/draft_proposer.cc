@@ -73,7 +73,7 @@ void DraftProposer::assign(const wire::Assign& assign) {
           {.bus = *bus_, .speaker = speaker_, .options = options_.link, .counters = counters_}))
     return;
   for (auto& [seq, sequence] : sequences_)
-    if (!sequence.draft || sequence.attachment.is_over()) attach_somewhere(sequence, now);
+    if (!sequence.draft) attach_somewhere(sequence, now);
 }
 
 void DraftProposer::unassign(WorkerId draft, Incarnation incarnation) {
@@ -194,6 +194,7 @@ void DraftProposer::apply(AttachedSequence& sequence, AttachmentAction action, T
       return end_at_draft(sequence);
     case AttachmentAction::kLeave:
       sequence.no_message_is_due();
+      leave_draft(sequence);
       return attach_somewhere(sequence, now);
     case AttachmentAction::kRelease:
       if (draft == nullptr) return;

@@ -211,7 +211,7 @@ void TargetService::on_open(RequestId id, const wire::Open& open, TimePoint now)
   router().send(id, wire::Opened{.n_waiting = engine_.snapshot().n_waiting});
 }
 
-// Without a word to the router, which asks for it anew.
+// Nothing is sent to the router, which has just asked for the sequence anew.
 void TargetService::drop(Answers::iterator it) {
   if (!it->second.end && !it->second.closing)
     engine_.close(it->second.seq, CloseReason::kCancelled);

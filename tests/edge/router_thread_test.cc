@@ -1,4 +1,4 @@
-// Requests of several threads at once, each of which leaves for the router at once.
+// Requests of several threads at the same time, each of which is sent without delay.
 #include "services/edge/router_thread.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,8 @@ void serve(ZmqTransport& door, const std::stop_token& stop) {
   }
 }
 
-// The thread would sleep for an hour: only the wake that comes with a request can end that.
+// The thread would sleep for an hour: only the wake that comes with a request can end that. That
+// one comes while the thread is at work is a matter of chance; of so many requests some do.
 TEST(RouterThread, MissesNoRequestThatComesWhileItWorks) {
   constexpr int kClients = 3, kRequests = 700;
   test::TempFolder folder;

@@ -368,15 +368,21 @@ TEST_F(DraftEngineTest, RefusesMoreThanItHolds) {
 // As if its CLOSE had been lost: the target works on, and renews the leases of all its sequences.
 TEST_F(DraftEngineTest, ASequenceThatIsNamedNoMoreMakesRoom) {
   auto options = engine_options();
-  options.max_sequences = 1;
+  options.max_sequences = 2;
   start(options);
+  const TargetKey neighbour{WorkerId{2}, Incarnation{5}};
+  const auto asks_for_place = [&](Duration after) {
+    return engine_->attach(neighbour, attach_request(1, kPrompt, 2), kStart + after);
+  };
   (void)engine_->attach(kTarget, attach_request(1, kPrompt, 2), kStart);
-  for (int second = 1; second < 10; ++second) engine_->renew(kTarget, kStart + seconds(second));
-  EXPECT_TRUE(std::holds_alternative<wire::DraftBusy>(
-      engine_->attach(kTarget, attach_request(2, kPrompt, 2), kStart + seconds(9))));
-  EXPECT_TRUE(std::holds_alternative<Applied>(
-      engine_->attach(kTarget, attach_request(2, kPrompt, 2), kStart + seconds(10))));
+  (void)engine_->attach(kTarget, attach_request(2, kPrompt, 2), kStart);
+  for (int second = 1; second <= 11; ++second) engine_->renew(kTarget, kStart + seconds(second));
+  EXPECT_TRUE(std::holds_alternative<wire::DraftBusy>(asks_for_place(seconds(11))))
+      << "in a long pass a target names none of its sequences";
+  (void)engine_->attach(kTarget, attach_request(2, kPrompt, 2), kStart + seconds(12));
+  EXPECT_TRUE(std::holds_alternative<Applied>(asks_for_place(seconds(12))));
   EXPECT_EQ(engine_->snapshot().n_expired, 1u);
+  EXPECT_EQ(engine_->snapshot().n_attached, 2u);
 }
 
 TEST_F(DraftEngineTest, IgnoresWhatCannotBe) {

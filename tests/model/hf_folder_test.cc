@@ -201,6 +201,10 @@ TEST(HfFolder, ReadsEveryRopeParameter) {
   EXPECT_EQ(c.rope.mscale, 0.707);
   EXPECT_EQ(c.rope.mscale_all_dim, 1);
   EXPECT_FALSE(c.rope.truncate);
+  c = rope(R"({"original_max_position_embeddings":4096,"max_position_embeddings":32768,
+               "rope_scaling":{"type":"yarn"}})");
+  EXPECT_EQ(c.rope.original_max_position_embeddings, 4096) << "beside the parameters";
+  EXPECT_EQ(c.rope.factor, 8);
   c = rope(R"({"rope_scaling":{"type":"linear","factor":2.5}})");
   EXPECT_EQ(c.rope.type, RopeType::kLinear);
   EXPECT_EQ(c.max_model_len, 81920);

@@ -919,6 +919,7 @@ TEST_F(LinkedDraftTest, APinnedTierAttachesWhenTheLinkIsUpAndLetsGoWhenItIsOver)
   bus.close(former);
   drafts.on_closed(former, "it died");
   EXPECT_EQ(DraftReadiness::kDetached, readiness());
+  EXPECT_EQ(1u, bus.take<wire::CloseSequence>(endpoint(1)).size()) << "its place is free again";
   bus.clock.advance(DraftLink::kFirstPause);
   link();
   drafts.turn(bus.now());

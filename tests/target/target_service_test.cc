@@ -514,7 +514,7 @@ TEST_F(TargetServiceTest, AnIdThatComesAgainWhileItIsClosedBeginsAnew) {
   hear(wire::Close{.reason = CloseReason::kCancelled});
   bus.sent.clear();
   wire::Open other = open(40);
-  other.tokens[0] = 4;  // it need not be the same request
+  other.tokens[0] = 4;  // the router sends none such; the new one counts here
   hear(other);
   EXPECT_EQ(1u, bus.take<wire::Opened>().size());
   turn(60);
