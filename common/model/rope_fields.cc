@@ -94,6 +94,11 @@ void read_rope_parameters(const ConfigFields& rope,
   }
 }
 
+// Beside both spellings of the other parameters.
+double theta_of(const ConfigFields& fields) {
+  return fields.number_or("rope_theta", 1.0001, 1e15, RopeSpec{}.theta);
+}
+
 // What `key` says, with the theta beside it unless it has its own; nothing where it is not there.
 std::optional<RopeSpec> read_spelling(const ConfigFields& fields,
                                       const char* key,
@@ -108,7 +113,7 @@ std::optional<RopeSpec> read_spelling(const ConfigFields& fields,
     prefix += "full_attention.";
   }
   RopeSpec spec;
-  spec.theta = fields.number_or("rope_theta", 1.0001, 1e15, 10000.0);
+  spec.theta = theta_of(fields);
   // One beside the parameters: Transformers takes it before the one among them.
   const std::int64_t original = fields.integer_or(kOriginalLength, 1, kMaxPositions, max_positions);
   read_rope_parameters(ConfigFields(*found, fields.file(), prefix), max_positions, original, spec);
@@ -127,19 +132,16 @@ std::optional<RopeSpec> read_spelling(const ConfigFields& fields,
 RopeSpec read_rope(const ConfigFields& fields, std::int64_t max_positions) {
   const auto old_spelling = read_spelling(fields, "rope_scaling", max_positions);
   const auto new_spelling = read_spelling(fields, "rope_parameters", max_positions);
-  RopeSpec spec;
-  if (new_spelling || old_spelling)
-    spec = new_spelling ? *new_spelling : *old_spelling;
-  else
-    spec.theta = fields.number_or("rope_theta", 1.0001, 1e15, spec.theta);
-  if (old_spelling) {
+  if (new_spelling && old_spelling) {
     RopeSpec other = *old_spelling;
-    other.theta = spec.theta;  // beside it, or in the other one
-    if (other != spec)
+    other.theta = new_spelling->theta;  // beside it, or among the new parameters
+    if (other != *new_spelling)
       fields.refuse(ErrorCode::kUnsupportedModel, "rope_scaling",
                     "stands beside rope_parameters and says something else; keep one of them");
   }
-  return spec;
+  if (new_spelling) return *new_spelling;
+  if (old_spelling) return *old_spelling;
+  return {.theta = theta_of(fields)};
 }
 
 }  // namespace foretoken

@@ -314,7 +314,7 @@ Product make_int4_product() {
       Simd::kChunkSteps % kChunkMultiple == 0 && kChunkMultiple * kInt4StepValues % kGroup == 0,
       "chunks are whole groups");
   // Tiles look at a kind for its zero points alone: those of two tables may be the same functions.
-  if constexpr (int4_table(kKind) != nullptr) product.int4_table = int4_table(kKind)->data();
+  if (const auto* table = int4_table(kKind)) product.int4_table = table->data();
   if constexpr (kKind == Int4Kind::kE2m1) {
     add_int4_tiles<DotI4Table, kGroup, Int4Kind::kOffset, kTileRows>(product);
   } else if constexpr (kKind == Int4Kind::kNonUniform) {

@@ -48,14 +48,14 @@ TEST(Client, RefusesToSpeakBeyondThisHostWithoutKeys) {
 TEST(Client, KnowsThatNoRouterListens) {
   test::TempFolder folder;
   BusSection bus;
-  for (const std::string& nobody :
+  for (const std::string& endpoint :
        {std::string("tcp://127.0.0.1:1"), "ipc://" + (folder.path() / "none").string()}) {
-    bus.client = nobody;
+    bus.client = endpoint;
     Client client(bus);
     const auto status = client.status(std::chrono::steady_clock::now() + 1h);
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
-    EXPECT_THAT(status.error().message, ::testing::EndsWith("at " + nobody));
+    EXPECT_THAT(status.error().message, ::testing::EndsWith("at " + endpoint));
   }
 }
 
