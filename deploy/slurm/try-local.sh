@@ -117,6 +117,11 @@ wait_for 60 "a killed rank's group is started again" is_replaced
 cmp "$work/first" "$work/answer"
 echo "one rank killed: the same answer from a new group $(($(date +%s) - begun)) s later"
 
+kill -KILL "$(pgrep -f "^$bin/foretoken-router ")"
+wait_for 60 "a killed router is started again" answers
+cmp "$work/first" "$work/answer"
+echo "the router killed: the same answer from a new one"
+
 begun=$(date +%s)
 scancel --signal=TERM --batch "$job"
 wait_for 45 "the job has drained" job_is_gone
