@@ -13,16 +13,19 @@ Run OUT/bin/foretoken. The tokenizer's chat templates need Debian's python3 and 
 TXT
 }
 
+from=$(pwd)
 cd "$(dirname "$0")/.."
 build=build/release with_libc=0 dev=0 out=''
+# A path as the caller wrote it.
+below() { case "$1" in /*) echo "$1" ;; *) echo "$from/$1" ;; esac; }
 while [ $# -gt 0 ]; do
   case "$1" in
-    --build) build=$2; shift 2 ;;
+    --build) build=$(below "$2"); shift 2 ;;
     --with-libc) with_libc=1; shift ;;
     --dev) dev=1; shift ;;
     -h|--help) usage; exit 0 ;;
     -*) echo "error: unknown option $1" >&2; usage >&2; exit 2 ;;
-    *) out=$1; shift ;;
+    *) out=$(below "$1"); shift ;;
   esac
 done
 [ -n "$out" ] || { usage >&2; exit 2; }
@@ -68,9 +71,10 @@ printf '%s\n' "$libraries" | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p; s/^[[:space:]]*
     dpkg -S "$library" "$(readlink -f "$library")" 2>/dev/null | head -n 1 | cut -d: -f1 >>"$out/packages.new" || true
   done
 if [ "$with_libc" = 1 ]; then
+  # The running program is then the loader, which is not beside the others.
   loader=$(basename "$(find "$out/lib" -name "ld-linux*" | head -n 1)")
   for name in "$out"/bin/*; do
-    sed -i "s|^exec \"\$here/libexec|exec \"\$here/lib/$loader\" --argv0 \"\$0\" --library-path \"\$LD_LIBRARY_PATH\" \"\$here/libexec|; /^export LD_LIBRARY_PATH/d" "$name"
+    sed -i "s|^exec \"\$here/libexec|exec \"\$here/lib/$loader\" --argv0 \"\$0\" --library-path \"\$LD_LIBRARY_PATH\" \"\$here/libexec|; s|^export LD_LIBRARY_PATH|export FORETOKEN_PROGRAMS=\"\$here/bin\"|" "$name"
   done
 fi
 if [ -f "$out/packages.new" ]; then

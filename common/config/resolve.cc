@@ -123,13 +123,18 @@ std::string draft_endpoint(const BusSection& bus, const std::string& id) {
   return full(bus, bus.draft.back(), id);
 }
 
+std::string program_folder() {
+  if (auto folder = variable("FORETOKEN_PROGRAMS"); !folder.empty()) return folder;
+  return fs::read_symlink("/proc/self/exe").parent_path().string();
+}
+
 std::string model_folder(const std::string& configured, const std::string& role) {
   if (configured != "demo") return configured;
   const std::string name = "demo-" + role;
   std::vector<fs::path> places;
   if (const auto dir = variable("FORETOKEN_MODELS"); !dir.empty()) places.emplace_back(dir);
   std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error).parent_path();
+  const fs::path self = program_folder();
   // <prefix>/bin -> <prefix>/share; build/<preset>/bin/foretoken-target -> the source tree.
   places.push_back(self / "../share/foretoken/models");
 #ifdef FORETOKEN_SOURCE_MODELS

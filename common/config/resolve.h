@@ -24,6 +24,10 @@ std::string draft_endpoint(const BusSection& bus,
 // Where a draft takes links through shared memory: a file in the runtime directory.
 std::string memory_endpoint(const BusSection& bus, const std::string& id);
 
+// The folder of this installation's programs: FORETOKEN_PROGRAMS, else that of the one that runs. A
+// bundle with a C library of its own sets it, where the running one is the loader.
+std::string program_folder();
+
 // "demo" -> the installed or source-tree models/demo-<role> folder (FORETOKEN_MODELS overrides);
 // anything else as it is. role: "target" or "draft". Throws FatalError if the demo folder is
 // nowhere.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iostream>
 
+#include "common/config/resolve.h"
 #include "services/cli/verbs.h"
 
 namespace foretoken::cli {

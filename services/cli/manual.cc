@@ -13,6 +13,7 @@
 
 #include "common/base/nearest.h"
 #include "common/config/describe.h"
+#include "common/config/resolve.h"
 #include "common/messages/types.h"
 #include "common/runtime/manual.h"
 #include "services/cli/verbs.h"

@@ -14,6 +14,7 @@
 
 #include "bench/schedule/schedule_model.h"
 #include "common/config/load.h"
+#include "common/config/resolve.h"
 #include "services/cli/verbs.h"
 #include "services/cli/voice.h"
 

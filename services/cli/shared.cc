@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -125,10 +124,6 @@ std::vector<wire::ChatMessage> chat_messages(const std::string& system, const st
   if (!system.empty()) messages.push_back({"system", system});
   messages.push_back({"user", user});
   return messages;
-}
-
-std::string program_folder() {
-  return std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
 }
 
 std::string machine_description() {

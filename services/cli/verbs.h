@@ -89,8 +89,6 @@ PairReport report_on_pair(const std::string& draft_folder, const std::string& ta
 // the words of the service that would load it.
 void refuse_draft_as_target(const ModelSection& model);
 
-// The folder of the running programs; services stand beside the `foretoken` command.
-std::string program_folder();
 // "2 x Intel(R) Xeon(R) Processor", for reports.
 std::string machine_description();
 
