@@ -52,6 +52,7 @@ Result<HttpAddress> read_url(const std::string& url);
 // What a server answers, whatever its status. An Error: no server answers there.
 struct HttpText {
   unsigned status = 0;
+  std::string server;  // the field of that name
   std::string body;
 };
 Result<HttpText> http_get(const HttpAddress& address, const std::string& path);

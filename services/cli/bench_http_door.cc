@@ -31,7 +31,8 @@ namespace http = boost::beast::http;
 using ReplyParser = http::response_parser<http::string_body>;
 
 constexpr std::size_t kReadBytes = std::size_t{64} << 10;
-constexpr timeval kHttpPatience{.tv_sec = 5, .tv_usec = 0};
+constexpr timeval kHttpPatience{.tv_sec = 5, .tv_usec = 0};    // with a pause
+constexpr Duration kReplyPatience = std::chrono::seconds(30);  // with one that does not end
 
 class HttpSocket {
  public:
@@ -273,8 +274,10 @@ Result<HttpText> http_get(const HttpAddress& address, const std::string& path) {
     return no_server(address, "it takes no request");
   HttpAsked exchange(std::move(*socket), 0);
   std::string bytes(kReadBytes, '\0');
+  const TimePoint end = steady_now() + kReplyPatience;
   while (!exchange.parser->is_done()) {
     const ssize_t n = ::recv(exchange.socket.fd(), bytes.data(), bytes.size(), 0);
+    if (steady_now() > end) return no_server(address, "its answer does not end");
     if (n < 0) return no_server(address, std::strerror(errno));
     // The end of the connection is that of a reply without a length, too.
     const bool is_http =
@@ -283,7 +286,9 @@ Result<HttpText> http_get(const HttpAddress& address, const std::string& path) {
       return no_server(address, "its answer is no HTTP");
   }
   auto& reply = exchange.parser->get();
-  return HttpText{reply.result_int(), std::move(reply.body())};
+  return HttpText{.status = reply.result_int(),
+                  .server = std::string(reply[http::field::server]),
+                  .body = std::move(reply.body())};
 }
 
 Result<std::string> first_model(const HttpAddress& address) {

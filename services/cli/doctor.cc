@@ -6,18 +6,22 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <sstream>
 
+#include "common/base/clock.h"
 #include "common/base/fd.h"
 #include "common/base/host_and_port.h"
 #include "common/base/json.h"
+#include "common/client/client.h"
 #include "common/config/check.h"
 #include "common/config/models.h"
 #include "common/config/resolve.h"
@@ -27,6 +31,7 @@
 #include "common/transport/endpoint.h"
 #include "kernels/include/backend.h"
 #include "kernels/include/device_identity.h"
+#include "services/cli/bench_door.h"
 #include "services/cli/supervisor_folder.h"
 #include "services/cli/text_width.h"
 #include "services/cli/verbs.h"
@@ -106,28 +111,47 @@ std::optional<std::string> why_not_free(const std::string& address, const std::s
   return std::string("cannot be used: ") + std::strerror(errno);
 }
 
-// `shown`: the address as its user knows it, by the key it comes from.
+// Who started the services does not matter: `up`, a service manager, another user.
+bool router_answers(const BusSection& bus) {
+  try {
+    return Client(bus).status(steady_now() + std::chrono::seconds(2)).ok();
+  } catch (const FatalError&) {  // no keys: it cannot be asked
+    return false;
+  }
+}
+
+bool edge_answers(const HttpAddress& address) {
+  const auto reply = http_get(address, "/live");  // whatever that is at metrics.listen
+  return reply.ok() && reply->server == "foretoken";
+}
+
+// `shown`: the address as its user knows it, by the key it comes from. `is_served`: whether
+// services of this installation answer there; asked where the address is not free.
 Finding port_finding(const std::string& subject,
                      const std::string& shown,
                      const std::string& key,
-                     const std::optional<std::string>& why_not) {
+                     const std::optional<std::string>& why_not,
+                     const std::function<bool()>& is_served) {
   if (!why_not) return {Finding::Level::kOk, subject, shown + " is free"};
+  if (is_served()) return {Finding::Level::kOk, subject, shown + " is served by this installation"};
   return {Finding::Level::kBad, subject, shown + " " + *why_not + "; choose another with " + key};
 }
 
 Finding client_port_finding(const Config& config) {
   constexpr const char* kSubject = "client port";
   const std::string endpoint = client_endpoint(config.bus);
-  if (supervisor_pid(runtime_directory(config.bus)) != 0)
-    return {Finding::Level::kOk, kSubject, endpoint + " is served by this installation"};
   const auto parsed = parse_endpoint(endpoint);
   if (!parsed.ok() || parsed->scheme != Scheme::kTcp || parsed->port == "*")
     return {Finding::Level::kOk, kSubject, endpoint};
   const std::string& place = parsed->place;
   const bool is_v6 = place.starts_with('[');
-  return port_finding(
-      kSubject, endpoint, "bus.client",
-      why_not_free(is_v6 ? place.substr(1, place.size() - 2) : place, parsed->port));
+  return port_finding(kSubject, endpoint, "bus.client",
+                      why_not_free(is_v6 ? place.substr(1, place.size() - 2) : place, parsed->port),
+                      [&] { return router_answers(config.bus); });
+}
+
+std::optional<std::string> why_edge_port_is_not_free(const HttpAddress& address) {
+  return why_not_free(address.host == "localhost" ? "127.0.0.1" : address.host, address.port);
 }
 
 Finding metrics_port_finding(const Config& config) {
@@ -139,11 +163,9 @@ Finding metrics_port_finding(const Config& config) {
     return {Finding::Level::kBad, kSubject,
             "metrics.listen " + config.metrics.listen +
                 " is reachable from other machines and there are no keys: set edge.key_file"};
-  if (supervisor_pid(runtime_directory(config.bus)) != 0)
-    return {Finding::Level::kOk, kSubject, url + " is served by this installation"};
-  const std::string host = address->host == "localhost" ? "127.0.0.1" : address->host;
-  return port_finding(kSubject, url, "metrics.listen",
-                      why_not_free(host, std::to_string(address->port)));
+  const HttpAddress place{.host = address->host, .port = std::to_string(address->port)};
+  return port_finding(kSubject, url, "metrics.listen", why_edge_port_is_not_free(place),
+                      [&] { return edge_answers(place); });
 }
 
 Finding http_port_finding(const Config& config) {
@@ -152,12 +174,10 @@ Finding http_port_finding(const Config& config) {
   if (edge.port == 0)
     return {Finding::Level::kOk, kSubject,
             "any free one of " + edge.host + ", which the log names"};
-  const std::string url = "http://" + host_and_port(edge.host, std::to_string(edge.port));
-  if (supervisor_pid(runtime_directory(config.bus)) != 0)
-    return {Finding::Level::kOk, kSubject, url + " is served by this installation"};
-  const std::string address = edge.host == "localhost" ? "127.0.0.1" : edge.host;
-  return port_finding(kSubject, url, "edge.host and edge.port",
-                      why_not_free(address, std::to_string(edge.port)));
+  const HttpAddress place{.host = edge.host, .port = std::to_string(edge.port)};
+  return port_finding(kSubject, "http://" + host_and_port(place.host, place.port),
+                      "edge.host and edge.port", why_edge_port_is_not_free(place),
+                      [&] { return edge_answers(place); });
 }
 
 // Who may ask over HTTP; what the edge would refuse to start with.

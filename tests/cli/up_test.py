@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -67,8 +68,9 @@ class System(unittest.TestCase):
         self.assertEqual(0, done.returncode, done.stderr)
         self.addCleanup(self.run_verb, "down")  # harmless if it has ended
 
-    def run_verb(self, *words):
-        return subprocess.run([str(BIN / "foretoken"), *words, *self.settings], capture_output=True, text=True, timeout=280)
+    def run_verb(self, *words, own=True):
+        """`own`: with the settings of this system."""
+        return subprocess.run([str(BIN / "foretoken"), *words, *(self.settings if own else ())], capture_output=True, text=True, timeout=280)
 
     def services(self):
         done = self.run_verb("ps", "--json")
@@ -108,6 +110,17 @@ class Up(System):
         for pid in pids:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "and nothing is left")
         print(f"down met {met} running streams, none cut; it took {took:.1f} s")
+
+    def test_doctor_finds_what_others_have_started(self):
+        port = re.search(r"http://127\.0\.0\.1:(\d+)", (self.folder / "log/edge-0.log").read_text())[1]
+        elsewhere = tempfile.mkdtemp(prefix="foretoken-up-")  # as seen by another user, without the lock of `up`
+        self.addCleanup(shutil.rmtree, elsewhere)
+        done = self.run_verb("doctor", "--json", *(word for setting in (f"bus.client={self.endpoint}", f"edge.port={port}", f"bus.runtime_dir={elsewhere}")
+                                                   for word in ("--set", setting)), own=False)
+        self.assertEqual(0, done.returncode, done.stdout)
+        found = {f["subject"]: f["sentence"] for f in json.loads(done.stdout)["findings"]}
+        self.assertEqual(f"{self.endpoint} is served by this installation", found["client port"])
+        self.assertEqual(f"http://127.0.0.1:{port} is served by this installation", found["HTTP port"])
 
     def test_a_second_down_ends_at_once(self):
         self.begin()
