@@ -28,6 +28,9 @@ std::string complaints_about(const Worker& worker, const Pool& pool) {
   const auto targets = pool.alive(wire::Role::kTarget);
   for (const Worker* other : pool.all()) {
     if (other->state == wire::WorkerState::kGone) continue;
+    if (other->id != worker.id && other->hello.name == worker.hello.name)
+      add("another " + worker.hello.name +
+          " runs on another host, and metrics do not distinguish them: give one another --id");
     const wire::Role mine = worker.hello.role, theirs = other->hello.role;
     const bool is_helper = theirs == wire::Role::kDraft || theirs == wire::Role::kTokenizer;
     if (mine == wire::Role::kTarget && is_helper)
