@@ -128,7 +128,7 @@ class Planner {
       if (is_prompt(view)) keep(view);
     std::int32_t n_places = limits_.max_running - static_cast<std::int32_t>(running_.size());
     for (const auto& view : waiting_)
-      if (!expired(view) && n_places-- > 0) keep(view);
+      if (!expired(view) && n_places-- > 0 && !view.is_held_back) keep(view);
     return kept;
   }
 
@@ -153,9 +153,17 @@ class Planner {
   void share_chunk() {
     for (const auto& view : running_)
       if (is_prompt(view)) sharers_.push_back({.view = &view});
-    for (const auto& view : waiting_)
-      if (!expired(view)) sharers_.push_back({.view = &view, .needs_place = true});
     std::int32_t n_places = limits_.max_running - static_cast<std::int32_t>(running_.size());
+    const std::int32_t n_all_places = n_places;
+    std::int32_t turn = 0;
+    for (const auto& view : waiting_) {
+      if (expired(view)) continue;
+      const bool is_in_turn = turn++ < n_all_places;
+      if (!view.is_held_back)
+        sharers_.push_back({.view = &view, .needs_place = true});
+      else if (is_in_turn)
+        --n_places;
+    }
     std::int32_t n_given = 0, n_forced = 0;
     double work = 0;
     std::vector<double> left = flow_left_;
@@ -233,7 +241,7 @@ class Planner {
   }
 
   std::int32_t rows_that_fit(const SequenceView& view, std::int32_t n) const {
-    const std::int32_t spare = free_ - (view.copies_tail ? 1 : 0);
+    const std::int32_t spare = free_ - view.n_idle - (view.copies_tail ? 1 : 0);
     if (spare < 0) return 0;
     const std::int64_t capacity = std::int64_t{view.n_blocks + spare} * limits_.block_tokens;
     return static_cast<std::int32_t>(std::clamp<std::int64_t>(capacity - view.n_cached, 0, n));
@@ -253,7 +261,7 @@ class Planner {
     const auto n = static_cast<std::uint32_t>(n_known);
     const std::int32_t more = blocks_wanted(view, n, limits_.block_tokens);
     rows_left_ -= n_known;
-    free_ -= more;
+    free_ -= more + view.n_idle;
     promised_ -= more - (view.copies_tail ? 1 : 0);
     if (admitted || is_prompt(view)) note_prompt(view, 0, n);
     plan_.rows.push_back({view.index, n, 0, admitted, view.n_cached + n == view.n_tokens});
@@ -272,6 +280,7 @@ class Planner {
   // Strictly in turn: one that does not fit is not overtaken by smaller ones, or it might wait for
   // ever. One whose flow has no rows left is: it will have some in a later pass.
   void admit() {
+    std::int32_t n_places = limits_.max_running - static_cast<std::int32_t>(running_.size());
     std::int32_t n_running = 0;
     std::int32_t longest = 0;
     for (const auto& view : running_) {
@@ -280,21 +289,26 @@ class Planner {
     }
     for (const auto& view : waiting_) {
       if (expired(view)) continue;
+      if (n_places-- <= 0) return;
+      if (view.is_held_back) continue;
       const std::int32_t n = take_share(view);
-      if (n_running >= limits_.max_running) return;
-      if (n <= 0 && is_shared()) continue;
-      if (n <= 0) return;
-      const std::int32_t worst = blocks_for(view.n_longest, limits_.block_tokens);
+      // What it shares with running sequences is counted there.
+      const std::int32_t n_shared = view.n_blocks - view.n_idle;
+      const std::int32_t worst = blocks_for(view.n_longest, limits_.block_tokens) - n_shared;
       if (limits_.policy == AdmissionPolicy::kGuaranteedNoEvict) {
         if (longest + worst > limits_.n_blocks) return;
       } else {
         // Headroom of a block for each running sequence, so that a preempted one does not come
         // straight back to be preempted again.
-        const std::int32_t whole = blocks_for(view.n_tokens, limits_.block_tokens);
+        const std::int32_t whole = blocks_for(view.n_tokens, limits_.block_tokens) - n_shared;
         if (whole + n_running > free_ - promised_ && n_running > 0) return;
       }
+      if (n <= 0 && is_shared()) {
+        ++n_places;
+        continue;
+      }
       const std::int32_t fits = rows_that_fit(view, n);
-      if (fits == 0) return;
+      if (fits <= 0) return;
       ++n_running;
       longest += worst;
       promised_ += unfilled(view);

@@ -58,13 +58,17 @@ struct SequenceView {
   std::uint32_t flow = 0;       // index into PassCosts::flow_rows
   std::uint64_t last_pass = 0;  // number of the last pass that it had rows in
   std::uint32_t n_tokens = 0;   // prompt and committed tokens; at least 1
-  std::uint32_t n_cached = 0;   // of which K and V are in the cache; less than n_tokens
+  std::uint32_t n_cached = 0;   // of which K and V are in the cache, or would be once admitted;
+                                // less than n_tokens
   std::uint32_t n_longest = 0;  // n_tokens it can end with
   std::uint32_t n_wanted = 0;   // proposed tokens it would like verified
   std::uint32_t n_forced = 0;   // rows before this position have a forced choice; see PlanSlice
-  std::int32_t n_blocks = 0;    // blocks in its table
+  std::int32_t n_blocks = 0;    // blocks of n_cached, or in its table
+  std::int32_t n_idle = 0;      // of which admission takes so many from the free ones
   std::int32_t n_returned = 0;  // blocks that become free if it is preempted
   bool copies_tail = false;     // its last block is shared: the next write costs a block more
+  bool is_held_back = false;    // of one that waits: it keeps its place and its turn, and gets no
+                                // rows
   TimePoint deadline = TimePoint::max();
 };
 
@@ -74,7 +78,7 @@ struct ScheduledRows {
   std::uint32_t index = 0;
   std::uint32_t n_known = 0;
   std::uint32_t n_proposed = 0;
-  bool admitted = false;  // was waiting; n_cached was taken as 0
+  bool admitted = false;  // was waiting
   bool samples = false;
 };
 

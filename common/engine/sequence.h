@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/engine/target_events.h"
+#include "common/kv/kv_cache.h"
 #include "common/spec/committed_tokens.h"
 #include "common/spec/finish.h"
 #include "common/spec/lookup_gate.h"
@@ -72,8 +73,11 @@ struct Sequence {
   FinishRules finish;
   std::vector<TokenId> prediction;  // until its proposers are opened
 
-  std::uint64_t last_pass = 0;  // number of the last pass that it had rows in; 0: none
-  bool was_admitted = false;    // ever: its proposers are open
+  std::optional<PrefixHit> prefix;  // while it waits: what is cached of it, if it may be admitted
+  bool waits_for_prefix = false;    // likewise: another sequence is computing more of it
+  Position n_prefilled = 0;         // of the prompt: computed or found at least once
+  std::uint64_t last_pass = 0;      // number of the last pass that it had rows in; 0: none
+  bool was_admitted = false;        // ever: its proposers are open
   bool is_running = false;
   bool is_decoding = false;     // running, and all tokens but the last are in the cache
   std::vector<PathToken> path;  // proposals for the coming step, at most as many as are verified

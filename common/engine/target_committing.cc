@@ -44,7 +44,7 @@ Error no_token_may_follow(const Sequence& sequence) {
 
 void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint now) {
   const PlanSlice& plan = step_.plan().slices[slice];
-  if (!sequence.is_decoding) totals_.n_prompt_rows += plan.n_known;
+  note_prefilled(sequence, plan.start, plan.n_known);
   if (plan.n_forced > 0) deliver_prompt(slice, sequence);
   if (plan.n_choices == 0) {
     step_.commit(slice, plan.n_known, sequence.text().tokens());
@@ -68,6 +68,13 @@ void TargetEngine::commit_slice(std::size_t slice, Sequence& sequence, TimePoint
   if (const auto reason = sequence.finish.reason()) return finish(sequence, *reason);
   if (n_delivered < verdict.committed.size()) return fail(sequence, no_token_may_follow(sequence));
   store_.drop_committed(sequence.id);
+}
+
+void TargetEngine::note_prefilled(Sequence& sequence, Position start, std::uint32_t n_rows) {
+  const Position end = std::min<Position>(start + n_rows, sequence.n_prompt);
+  if (end <= sequence.n_prefilled) return;  // after a preemption
+  totals_.n_prompt_rows += end - std::max(start, sequence.n_prefilled);
+  sequence.n_prefilled = end;
 }
 
 void TargetEngine::deliver_prompt(std::size_t slice, Sequence& sequence) {

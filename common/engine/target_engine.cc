@@ -131,8 +131,9 @@ const StepOutput& TargetEngine::commit() {
     is_next_at_once_ = !running_.empty();
   }
   step_.begin();
-  is_prefilling_ = std::any_of(running_.begin(), running_.end(),
-                               [](const Sequence* s) { return !s->is_decoding; });
+  is_prefilling_ =
+      std::ranges::any_of(running_, [](const Sequence* s) { return !s->is_decoding; }) ||
+      std::ranges::any_of(waiting_, [](const Sequence* s) { return s->waits_for_prefix; });
   ask_all(now);
   output_.done.clear();
   output_.failed.clear();
@@ -179,7 +180,11 @@ TargetSnapshot TargetEngine::snapshot() const {
   TargetSnapshot snapshot = totals_;
   snapshot.n_running = static_cast<std::uint32_t>(running_.size());
   snapshot.n_waiting = static_cast<std::uint32_t>(waiting_.size());
-  for (const Sequence* sequence : waiting_) snapshot.n_waiting_tokens += sequence->n_tokens();
+  for (const Sequence* sequence : waiting_)
+    if (sequence->waits_for_prefix)
+      ++snapshot.n_held_back;
+    else
+      snapshot.n_waiting_tokens += sequence->n_tokens();
   snapshot.kv = kv_.stats();
   return snapshot;
 }

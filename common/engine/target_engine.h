@@ -148,6 +148,9 @@ class TargetEngine {
 
   // target_planning.cc: what runs in a pass.
   void make_plan(TimePoint now);
+  void look_up_prefix(Sequence& waiting, std::uint32_t n_worth) const;
+  bool is_being_computed(const Sequence& waiting, std::uint32_t n_least) const;
+  std::uint32_t rows_worth_a_pass() const;
   PassCosts pass_costs() const;
   std::uint32_t n_longest(const Sequence& sequence) const;
   SequenceView view_of(const Sequence& sequence, std::uint32_t index, bool blocks_are_scarce) const;
@@ -156,11 +159,11 @@ class TargetEngine {
   void cut_proposals();
   void fill_step();
   bool add_slice(const ScheduledRows& rows, Sequence& sequence);
-  std::uint32_t rows_in_time(const ScheduledRows& rows, Position start) const;
   void note_prompt_work();
 
   // target_committing.cc: what a pass decided.
   void commit_slice(std::size_t slice, Sequence& sequence, TimePoint now);
+  void note_prefilled(Sequence& sequence, Position start, std::uint32_t n_rows);
   void deliver_prompt(std::size_t slice, Sequence& sequence);
   void deliver(std::size_t slice,
                Sequence& sequence,

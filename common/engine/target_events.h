@@ -105,7 +105,8 @@ struct ProposalTally {
 struct TargetSnapshot {
   std::uint32_t n_running = 0;         // now
   std::uint32_t n_waiting = 0;         // now, preempted ones included
-  std::uint64_t n_waiting_tokens = 0;  // now: tokens to be prefilled
+  std::uint32_t n_held_back = 0;       // now, of those: for a prompt that another one computes
+  std::uint64_t n_waiting_tokens = 0;  // now: tokens to be prefilled, without those held back
   KvStats kv;
   std::uint64_t n_opened = 0;
   std::uint64_t n_refused = 0;
@@ -113,8 +114,10 @@ struct TargetSnapshot {
   std::uint64_t n_failed = 0;
   std::uint64_t n_steps = 0;
   std::uint64_t n_rows = 0;
-  std::uint64_t n_prompt_rows = 0;
-  std::uint64_t n_tokens = 0;  // committed
+  std::uint64_t n_prompt_rows = 0;       // of prompts, those computed again not counted
+  std::uint64_t n_looked_up_tokens = 0;  // of prompts when they were first admitted
+  std::uint64_t n_found_tokens = 0;      // of these, in the prefix cache
+  std::uint64_t n_tokens = 0;            // committed
   std::uint64_t n_preemptions = 0;
   std::uint64_t n_cut_steps = 0;     // in which a flow had fewer rows than it wanted
   std::uint64_t n_silent_steps = 0;  // after which no draft was asked, as that had not paid

@@ -28,11 +28,24 @@ void TargetEngine::share_flows() {
   std::int32_t n_free = by_longest ? limits_.n_blocks : kv_.free_blocks();
   if (by_longest)
     for (const Sequence* sequence : running_) n_free -= blocks(n_longest(*sequence) - 1);
+  const bool has_places = n_places > 0;
+  const std::uint32_t n_worth = rows_worth_a_pass();
   for (Sequence* sequence : waiting_) {
-    n_free -= by_longest ? blocks(n_longest(*sequence) - 1) : blocks(sequence->n_tokens());
-    // What cannot be admitted brings no rows, and takes no share.
-    const bool fits = n_places-- > 0 && (n_free >= 0 || running_.empty());
-    add_to_flow(*sequence, fits ? 0 : sequence->n_tokens());
+    sequence->prefix.reset();
+    sequence->waits_for_prefix = false;
+    // What cannot be admitted brings no rows, and takes no share; nor does what is behind one that
+    // does not fit.
+    if (has_places && (n_free >= 0 || running_.empty())) look_up_prefix(*sequence, n_worth);
+    const bool has_place = n_places-- > 0;
+    if (sequence->waits_for_prefix) {
+      add_to_flow(*sequence, sequence->n_tokens());
+      continue;
+    }
+    const PrefixHit prefix = sequence->prefix.value_or(PrefixHit{});
+    n_free -= blocks(by_longest ? n_longest(*sequence) - 1 : sequence->n_tokens()) -
+              prefix.n_held_blocks();
+    const bool fits = has_place && (n_free >= 0 || running_.empty());
+    add_to_flow(*sequence, fits ? prefix.n_tokens : sequence->n_tokens());
   }
   if (flows_.size() < 2) return proposal_limits_.clear();
   std::erase_if(proposal_limits_,

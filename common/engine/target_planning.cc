@@ -1,10 +1,20 @@
 // What runs in a pass: who is admitted, who makes room, and the rows of each sequence.
 #include <algorithm>
+#include <span>
 
 #include "common/base/check.h"
 #include "common/engine/target_engine.h"
 
 namespace foretoken {
+namespace {
+
+// Rows that are to choose must run, and the cache has no logits: what it has of them is not used.
+std::span<const TokenId> usable_tokens(const Sequence& sequence) {
+  const auto tokens = sequence.text().tokens();
+  return sequence.owes_prompt() ? tokens.first(sequence.next_forced) : tokens;
+}
+
+}  // namespace
 
 void TargetEngine::make_plan(TimePoint now) {
   running_views_.clear();
@@ -30,6 +40,40 @@ void TargetEngine::make_plan(TimePoint now) {
     if (rows.admitted) admit(*handles_[rows.index], now);
 }
 
+void TargetEngine::look_up_prefix(Sequence& waiting, std::uint32_t n_worth) const {
+  waiting.prefix = kv_.find_prefix(usable_tokens(waiting), waiting.tenant_salt);
+  waiting.waits_for_prefix = is_being_computed(waiting, n_worth);
+}
+
+// Prompt rows that take as long as a pass of those that decode: it is worth a pass to be spared
+// them.
+std::uint32_t TargetEngine::rows_worth_a_pass() const {
+  return static_cast<std::uint32_t>(prefill_.rates().work_within(pass_costs().plain));
+}
+
+// Whether another sequence of its flow computes at least so many tokens more that it begins with:
+// one that runs, or that is to be admitted before it.
+bool TargetEngine::is_being_computed(const Sequence& waiting, std::uint32_t n_least) const {
+  if (options_.kv.prefix_cache == PrefixCaching::kOff) return false;
+  const std::uint32_t n_needed =
+      waiting.prefix->n_tokens +
+      static_cast<std::uint32_t>(kv_.blocks_for(n_least) * limits_.block_tokens);
+  const auto tokens = usable_tokens(waiting);
+  if (n_needed >= tokens.size()) return false;
+  const auto computes = [&](const Sequence& other) {
+    return other.tenant_salt == waiting.tenant_salt && other.flow == waiting.flow &&
+           !other.owes_prompt() && other.n_tokens() >= n_needed &&
+           std::ranges::equal(other.text().tokens().first(n_needed), tokens.first(n_needed));
+  };
+  for (const Sequence* other : running_)
+    if (kv_.length(other->id) < n_needed && computes(*other)) return true;
+  for (const Sequence* other : waiting_) {
+    if (other == &waiting) break;
+    if (!other->waits_for_prefix && computes(*other)) return true;
+  }
+  return false;
+}
+
 // The tokens that it can end with.
 std::uint32_t TargetEngine::n_longest(const Sequence& sequence) const {
   return std::min(sequence.n_tokens() + sequence.finish.n_remaining(), options_.max_model_len);
@@ -45,7 +89,14 @@ SequenceView TargetEngine::view_of(const Sequence& sequence,
                     .n_longest = n_longest(sequence),
                     .n_forced = sequence.owes_prompt() ? sequence.n_prompt - 1 : 0,
                     .deadline = sequence.deadline};
-  if (!sequence.is_running) return view;
+  if (!sequence.is_running) {
+    const PrefixHit prefix = sequence.prefix.value_or(PrefixHit{});
+    view.n_cached = prefix.n_tokens;
+    view.n_blocks = prefix.n_blocks;
+    view.n_idle = prefix.n_idle_blocks;
+    view.is_held_back = !sequence.prefix || sequence.waits_for_prefix;
+    return view;
+  }
   view.n_cached = kv_.length(sequence.id);
   view.n_wanted =
       std::min(static_cast<std::uint32_t>(sequence.path.size()), most_proposals(sequence));
@@ -68,15 +119,14 @@ PassCosts TargetEngine::pass_costs() const {
 }
 
 void TargetEngine::admit(Sequence& sequence, TimePoint now) {
-  // Rows that are to choose must run, and the cache has no logits: what it has of them is not used.
-  const auto usable = sequence.owes_prompt() ? sequence.text().tokens().first(sequence.next_forced)
-                                             : sequence.text().tokens();
-  auto hit = kv_.open(sequence.id, usable, sequence.tenant_salt);
+  auto hit = kv_.open(sequence.id, usable_tokens(sequence), sequence.tenant_salt);
   FORETOKEN_CHECK(hit.ok());
   if (!sequence.was_admitted) {  // a clock may begin at zero, so the time does not tell
     sequence.was_admitted = true;
     sequence.stats.admitted = now;
     sequence.stats.n_cached = std::min(*hit, sequence.n_prompt);
+    totals_.n_looked_up_tokens += sequence.n_prompt;
+    totals_.n_found_tokens += sequence.stats.n_cached;
     open_proposers(sequence);
   }
   sequence.is_running = true;
@@ -135,26 +185,16 @@ void TargetEngine::fill_step() {
     if (add_slice(rows, sequence)) in_step_.push_back(&sequence);
   }
   note_prompt_work();
-  // The plan counts blocks as if no prompt were shared; where that was wrong for all,
-  // the youngest yields.
+  // Where blocks were counted wrongly for all, the youngest yields.
   if (in_step_.empty() && !schedule_.rows.empty()) {
     FORETOKEN_CHECK(running_.size() > 1, "one sequence alone does not fit the cache");
     preempt(*running_.back());
   }
 }
 
-// The plan took an admitted prompt for one of which nothing is cached. What attention to the part
-// that is costs more comes off its rows.
-std::uint32_t TargetEngine::rows_in_time(const ScheduledRows& rows, Position start) const {
-  if (!rows.admitted || limits_.max_step <= Duration::zero()) return rows.n_known;
-  const PrefillRates& rates = prefill_.rates();
-  const double planned = rates.work(0, rows.n_known);
-  return std::clamp(rates.rows_within(planned, start), 1u, rows.n_known);
-}
-
 bool TargetEngine::add_slice(const ScheduledRows& rows, Sequence& sequence) {
   const Position start = kv_.length(sequence.id);
-  const std::uint32_t n_known = std::min(rows_in_time(rows, start), sequence.n_tokens() - start);
+  const std::uint32_t n_known = rows.n_known;
   const bool samples = start + n_known == sequence.n_tokens() && !sequence.finish.reason();
   drafted_.clear();
   if (samples)

@@ -62,6 +62,30 @@ std::int32_t KvCache::blocks_for(std::uint64_t n_tokens) const {
   return static_cast<std::int32_t>((n_tokens + block_tokens - 1) / block_tokens);
 }
 
+template <typename Visit>
+void KvCache::walk_prefix(std::span<const TokenId> tokens, std::uint64_t salt, Visit visit) const {
+  if (config_.prefix_cache == PrefixCaching::kOff) return;
+  const auto block_tokens = static_cast<std::size_t>(config_.block_tokens);
+  PrefixLink parent = PrefixIndex::root(salt);
+  // Strictly fewer than all: the last prompt token's logits must be computed.
+  for (std::size_t at = 0; at + block_tokens < tokens.size(); at += block_tokens) {
+    const PrefixEntry* entry = index_.find(parent, salt, tokens.subspan(at, block_tokens));
+    if (entry == nullptr) return;
+    parent = entry->link;
+    visit(*entry);
+  }
+}
+
+PrefixHit KvCache::find_prefix(std::span<const TokenId> tokens, std::uint64_t salt) const {
+  PrefixHit hit;
+  walk_prefix(tokens, salt, [&](const PrefixEntry& entry) {
+    hit.n_tokens += static_cast<std::uint32_t>(config_.block_tokens);
+    ++hit.n_blocks;
+    if (pool_.n_holders(entry.block) == 0) ++hit.n_idle_blocks;
+  });
+  return hit;
+}
+
 Result<std::uint32_t> KvCache::open(SeqId seq,
                                     std::span<const TokenId> tokens,
                                     std::uint64_t salt) {
@@ -70,24 +94,14 @@ Result<std::uint32_t> KvCache::open(SeqId seq,
                  "sequence " + std::to_string(seq.value) + " is open already"};
   CachedSequence& sequence = sequences_[seq];
   sequence.salt = salt;
-  totals_.n_queried_tokens += tokens.size();
-  if (config_.prefix_cache == PrefixCaching::kOff) return std::uint32_t{0};
-
-  const auto block_tokens = static_cast<std::size_t>(config_.block_tokens);
-  PrefixLink parent = PrefixIndex::root(salt);
-  std::size_t n_found = 0;
-  // Strictly fewer than all: the last prompt token's logits must be computed.
-  while (n_found + block_tokens < tokens.size()) {
-    const PrefixEntry* entry = index_.find(parent, salt, tokens.subspan(n_found, block_tokens));
-    if (entry == nullptr) break;
-    sequence.blocks.push_back(pool_.hold(entry->block));
-    sequence.table.push_back(entry->block);
-    sequence.links.push_back(parent = entry->link);
-    n_found += block_tokens;
-  }
-  sequence.length = static_cast<Position>(n_found);
-  totals_.n_hit_tokens += n_found;
-  return static_cast<std::uint32_t>(n_found);
+  walk_prefix(tokens, salt, [&](const PrefixEntry& entry) {
+    sequence.blocks.push_back(pool_.hold(entry.block));
+    sequence.table.push_back(entry.block);
+    sequence.links.push_back(entry.link);
+    sequence.length += static_cast<Position>(config_.block_tokens);
+  });
+  totals_.n_hit_tokens += sequence.length;
+  return sequence.length;
 }
 
 // A block that is partly ours and partly about to be written must have no other holder.

@@ -37,9 +37,17 @@ struct BlockCopy {
   bool operator==(const BlockCopy&) const = default;
 };
 
+// What is cached of a text's beginning: whole blocks. Those that no sequence holds are among
+// free_blocks() until the text is opened.
+struct PrefixHit {
+  std::uint32_t n_tokens = 0;
+  std::int32_t n_blocks = 0;
+  std::int32_t n_idle_blocks = 0;
+  std::int32_t n_held_blocks() const { return n_blocks - n_idle_blocks; }
+};
+
 struct KvStats {
-  std::uint64_t n_queried_tokens = 0;  // prompt tokens of every open
-  std::uint64_t n_hit_tokens = 0;      // of these, found in the prefix cache
+  std::uint64_t n_hit_tokens = 0;  // found by open()
   std::uint64_t n_evicted_blocks = 0;
   std::int32_t n_used = 0;
   std::int32_t n_cached = 0;
@@ -114,7 +122,9 @@ class KvCache {
  public:
   explicit KvCache(const KvCacheConfig& config);
 
-  // Begins a sequence and returns how many prompt tokens are there already: whole blocks, fewer
+  // What open() would find now.
+  PrefixHit find_prefix(std::span<const TokenId> tokens, std::uint64_t salt) const;
+  // Begins a sequence and returns how many of its tokens are there already: whole blocks, fewer
   // than all tokens (the last one must be fed to get logits). Salts separate tenants.
   // kInvalidRequest if the sequence is open.
   Result<std::uint32_t> open(SeqId seq, std::span<const TokenId> tokens, std::uint64_t salt);
@@ -153,6 +163,9 @@ class KvCache {
     std::uint32_t n_reserved = 0;
     std::int32_t copy_source = -1;
   };
+  // Calls visit(const PrefixEntry&) for each block of the text that is cached, from its beginning.
+  template <typename Visit>
+  void walk_prefix(std::span<const TokenId> tokens, std::uint64_t salt, Visit visit) const;
   CachedSequence& find(SeqId seq);
   const CachedSequence& find(SeqId seq) const;
   Block take_block();

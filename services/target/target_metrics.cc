@@ -30,8 +30,8 @@ void TargetMetrics::list(const wire::Hello& hello, Metrics& metrics) {
   metrics.histogram("spec_decode_round_seconds", tally.verify, {{"phase", "verify"}});
   metrics.histogram("spec_decode_round_seconds", tally.commit, {{"phase", "commit"}});
   metrics.counter("num_preemptions_total", now.n_preemptions);
-  metrics.counter("prefix_cache_queries_total", now.kv.n_queried_tokens);
-  metrics.counter("prefix_cache_hits_total", now.kv.n_hit_tokens);
+  metrics.counter("prefix_cache_queries_total", now.n_looked_up_tokens);
+  metrics.counter("prefix_cache_hits_total", now.n_found_tokens);
   metrics.counter("spec_decode_num_drafts_total", now.spec.n_rounds);
   metrics.counter("spec_decode_num_draft_tokens_total", now.spec.n_drafted);
   metrics.counter("spec_decode_num_accepted_tokens_total", now.spec.n_accepted);

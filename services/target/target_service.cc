@@ -443,8 +443,8 @@ void TargetService::forget_all(const std::string& why) {
 wire::Heartbeat TargetService::own_load() const {
   const TargetSnapshot now = engine_.snapshot();
   wire::Heartbeat beat{
-      .active = now.n_running,
-      .queued = now.n_waiting,
+      .active = now.n_running + now.n_held_back,  // those have a place, and its work is small
+      .queued = now.n_waiting - now.n_held_back,
       .queued_tokens = now.n_waiting_tokens,
       .kv_blocks_free = static_cast<std::uint32_t>(now.kv.n_free + now.kv.n_cached),
       .tokens_total = now.n_tokens,

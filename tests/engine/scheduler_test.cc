@@ -359,6 +359,65 @@ TEST(Scheduler, RowsWithForcedChoicesShareTheirBoundAndOthersTakeWhatItLeaves) {
   EXPECT_EQ(plan.rows[2].n_known, 30u);
 }
 
+TEST(Scheduler, OneThatDoesNotFitIsNotOvertakenThoughItsFlowHasNoRows) {
+  const std::vector<std::uint32_t> flow_rows{0, 8, 8};
+  const PassCosts costs{.flow_rows = flow_rows};
+  const std::vector<SequenceView> running{of_flow(1, decoding(0, 9)), of_flow(2, decoding(1, 9))};
+  const std::vector<SequenceView> waiting{of_flow(0, prompt(10, 200)), of_flow(1, prompt(11, 8))};
+  const Schedule plan = schedule(limits(), running, waiting, 20, kStart, costs);
+  EXPECT_EQ(rows_of(plan), (std::vector<Row>{{0, 1, 0, true}, {1, 1, 0, true}}));
+}
+
+// A prompt of which as many tokens are cached, in blocks of which so many are among the free ones.
+SequenceView cached(SequenceView view, std::uint32_t n_cached, std::int32_t n_idle) {
+  view.n_cached = n_cached;
+  view.n_blocks = static_cast<std::int32_t>(n_cached) / 4;
+  view.n_idle = n_idle;
+  return view;
+}
+
+TEST(Scheduler, CachedBlocksOfAWaitingPromptAreTakenFromTheFreeOnesWhereTheyAreIdle) {
+  const std::vector<SequenceView> running{decoding(0, 9)};
+  const auto rows = [&](std::int32_t n_idle, std::int32_t n_free) {
+    return rows_of(schedule(limits(), running, {cached(prompt(1, 40), 32, n_idle)}, n_free));
+  };
+  const std::vector<Row> alone{{0, 1, 0, true}}, both{{0, 1, 0, true}, {1, 8, 0, true}};
+  EXPECT_EQ(rows(0, 4), both) << "two blocks, and one ahead for each that runs";
+  EXPECT_EQ(rows(0, 3), alone);
+  EXPECT_EQ(rows(8, 12), both);
+  EXPECT_EQ(rows(8, 11), alone);
+}
+
+TEST(Scheduler, SharedBlocksCountOnceForTheLongestThatFits) {
+  auto l = limits(24);
+  l.policy = AdmissionPolicy::kGuaranteedNoEvict;
+  SequenceView first = decoding(0, 41);               // at its longest 81 tokens: 21 blocks
+  const auto waiting = cached(prompt(1, 42), 40, 0);  // 82 tokens: 21 blocks, ten of them shared
+  EXPECT_EQ(schedule(l, {first}, {waiting}, 14).rows.size(), 1u);
+  l.n_blocks = 32;
+  EXPECT_EQ(schedule(l, {first}, {waiting}, 22).rows.size(), 2u);
+  EXPECT_EQ(schedule(l, {first}, {prompt(1, 42)}, 22).rows.size(), 1u);
+}
+
+TEST(Scheduler, ThoseHeldBackBehindTakeNoPlaceFromTheOneWhoseTurnItIs) {
+  auto l = limits();
+  l.max_running = 3;
+  std::vector<SequenceView> waiting;
+  for (std::uint32_t i = 0; i < 5; ++i) waiting.push_back(prompt(i, 8));
+  for (std::uint32_t i = 1; i < 5; ++i) waiting[i].is_held_back = true;
+  EXPECT_EQ(rows_of(schedule(l, {}, waiting, 100)), (std::vector<Row>{{0, 8, 0, true}}));
+}
+
+TEST(Scheduler, OneHeldBackKeepsItsPlaceAndLetsOthersPass) {
+  auto l = limits();
+  l.max_running = 3;
+  SequenceView held = prompt(1, 8);
+  held.is_held_back = true;
+  const std::vector<SequenceView> waiting{held, prompt(2, 4), prompt(3, 4)};
+  EXPECT_EQ(rows_of(schedule(l, {decoding(0, 9)}, waiting, 100)),
+            (std::vector<Row>{{0, 1, 0, true}, {2, 4, 0, true}}));
+}
+
 // Whatever the state: rows within budget, blocks within what is free, the oldest always moves.
 TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
   for (std::uint32_t seed = 1; seed <= 400; ++seed) {
@@ -392,9 +451,13 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
                               static_cast<std::uint32_t>(draw(0, static_cast<int>(n_tokens) - 1))));
       held += running.back().n_blocks;
     }
-    for (int i = 0, n = draw(0, 4); i < n; ++i)
+    for (int i = 0, n = draw(0, 4); i < n; ++i) {
+      const int n_tokens = draw(1, 60), n_blocks = draw(0, (n_tokens - 1) / 4);
       waiting.push_back(
-          prompt(static_cast<std::uint32_t>(100 + i), static_cast<std::uint32_t>(draw(1, 60))));
+          cached(prompt(static_cast<std::uint32_t>(100 + i), static_cast<std::uint32_t>(n_tokens)),
+                 4 * static_cast<std::uint32_t>(n_blocks), draw(0, n_blocks)));
+      waiting.back().is_held_back = draw(0, 3) == 0;
+    }
     const std::int32_t n_free = draw(0, 12);
     l.n_blocks = std::max(held + n_free, 40);
     for (auto* list : {&running, &waiting})
@@ -426,7 +489,8 @@ TEST(Scheduler, KeepsItsBudgetsInRandomStates) {
           n_forced_rows += std::min(r.n_known, view->n_forced - view->n_cached);
         work += costs.prefill.work(view->n_cached, r.n_known);
       }
-      n_blocks += blocks_wanted(*view, r.n_known + r.n_proposed, l.block_tokens);
+      EXPECT_FALSE(view->is_held_back);
+      n_blocks += blocks_wanted(*view, r.n_known + r.n_proposed, l.block_tokens) + view->n_idle;
     }
     for (std::uint32_t index : plan.preempted) returned += running[index].n_returned;
     EXPECT_EQ(n_rows, plan.n_rows);

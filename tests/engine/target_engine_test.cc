@@ -1044,6 +1044,78 @@ TEST_F(TargetEngineTest, FindsAPromptsBlocksAgainButNotAnotherTenants) {
   EXPECT_EQ(done_.at(2).stats.n_cached, 0u);
 }
 
+TEST_F(TargetEngineTest, APromptOfSeveralThatComeTogetherIsComputedOnce) {
+  start();
+  for (std::uint64_t seq = 1; seq <= 4; ++seq) open(request(seq, some_tokens(64), 2));
+  run();
+  EXPECT_EQ(done_.size(), 4u);
+  // What is left of a prompt that another one computes is not waited for where it is short.
+  EXPECT_LE(engine_->snapshot().n_prompt_rows, 64u + 3 * 16);
+}
+
+TEST_F(TargetEngineTest, MoreOfOnePromptThanThereArePlacesAreServed) {
+  auto options = default_options();
+  options.max_running = 2;
+  start(options);
+  for (std::uint64_t seq = 1; seq <= 4; ++seq) open(request(seq, some_tokens(64), 2));
+  run();
+  EXPECT_EQ(done_.size(), 4u);
+}
+
+TEST_F(TargetEngineTest, OneThatWaitsForThePromptOfAnotherGoesOnWhenThatOneEnds) {
+  start();
+  open(request(1, some_tokens(64), 2));
+  open(request(2, some_tokens(64), 2));
+  take(engine_->step(now_));
+  EXPECT_EQ(engine_->snapshot().n_running, 1u);
+  EXPECT_EQ(engine_->snapshot().n_held_back, 1u);
+  EXPECT_EQ(engine_->snapshot().n_waiting_tokens, 0u);
+  ASSERT_TRUE(engine_->close(SeqId{1}, CloseReason::kCancelled));
+  run();
+  EXPECT_EQ(text_[2], plain(request(2, some_tokens(64), 2)));
+}
+
+TEST_F(TargetEngineTest, OthersPromptsAndThoseOfOtherTenantsAreNotWaitedFor) {
+  start();
+  auto other = some_tokens(64);
+  other[0] = 38;
+  OpenRequest foreign = request(3, some_tokens(64), 2);
+  foreign.tenant_salt = 9;
+  open(request(1, some_tokens(64), 2));
+  open(request(2, other, 2));
+  open(foreign);
+  take(engine_->step(now_));
+  EXPECT_EQ(engine_->snapshot().n_running, 3u);
+}
+
+TEST_F(TargetEngineTest, APromptThatOthersHoldTakesNoFurtherBlocks) {
+  auto options = default_options();
+  options.kv.n_blocks = 16;  // ten for the prompt: not twice
+  start(options);
+  open(request(1, some_tokens(80), 40));
+  for (int i = 0; i < 6; ++i) take(engine_->step(now_));
+  open(request(2, some_tokens(80), 2));
+  take(engine_->step(now_));
+  EXPECT_EQ(engine_->snapshot().n_running, 2u);
+  run();
+  EXPECT_EQ(engine_->snapshot().n_preemptions, 0u);
+  EXPECT_EQ(text_[2], plain(request(2, some_tokens(80), 2)));
+}
+
+TEST_F(TargetEngineTest, WhatIsComputedAgainIsNeitherAPromptNorFoundInTheCache) {
+  auto options = default_options();
+  options.kv.n_blocks = 17;  // one sequence and a little
+  start(options);
+  open(request(1, std::vector<TokenId>(20, 1), 100));
+  open(request(2, std::vector<TokenId>(20, 2), 100));
+  run();
+  const TargetSnapshot snapshot = engine_->snapshot();
+  EXPECT_GT(snapshot.n_preemptions, 0u);
+  EXPECT_EQ(snapshot.n_prompt_rows, 40u);
+  EXPECT_EQ(snapshot.n_looked_up_tokens, 40u);
+  EXPECT_EQ(snapshot.n_found_tokens, 0u);
+}
+
 TEST_F(TargetEngineTest, KeepsItsRowBudget) {
   auto options = default_options();
   options.max_batch_rows = 12;
@@ -1139,6 +1211,16 @@ class ProbedDraft : public TargetEngineTest {
     ASSERT_TRUE(gate().is_probing());
   }
 };
+
+TEST_F(ProbedDraft, IsAskedForTheFirstSequenceThatItServes) {
+  start_with({LengthMode::kAdaptive, LengthMode::kAdaptive});
+  draft_.says_of[1] = {.readiness = DraftReadiness::kDetached};
+  for (int i = 0; i < 300 && gate().asking() == DraftingGate::Asking::kAll; ++i) pass();
+  draft_.last_budget.clear();
+  run_into_probe();
+  pass();
+  EXPECT_TRUE(draft_.last_budget.contains(2));
+}
 
 TEST_F(ProbedDraft, IsNotWaitedForByAnAdaptiveRequest) {
   start_with({LengthMode::kAdaptive});

@@ -106,6 +106,21 @@ TEST(KvCache, ARunningSequenceSharesItsFullBlocks) {
   EXPECT_NE(cache.block_table(kA)[2], cache.block_table(kB)[2]);
 }
 
+TEST(KvCache, WhatOpenWouldFindIsHeldOrIdle) {
+  KvCache cache(small(8));
+  ASSERT_TRUE(cache.open(kA, tokens(9), 0).ok());
+  feed(cache, kA, tokens(9));
+  EXPECT_EQ(cache.find_prefix(tokens(9), 0).n_tokens, 8u);
+  EXPECT_EQ(cache.find_prefix(tokens(9), 0).n_idle_blocks, 0);
+  cache.close(kA);
+  EXPECT_EQ(cache.find_prefix(tokens(9), 0).n_idle_blocks, 2);
+  EXPECT_EQ(cache.find_prefix(tokens(8), 0).n_tokens, 4u);
+  EXPECT_EQ(cache.find_prefix(tokens(9), 1).n_tokens, 0u);
+  const std::int32_t n_free = cache.free_blocks();
+  ASSERT_TRUE(cache.open(kB, tokens(9), 0).ok());
+  EXPECT_EQ(cache.free_blocks(), n_free - 2);
+}
+
 TEST(KvCache, OtherTenantsAndOtherTextsFindNothing) {
   KvCache cache(small(8));
   ASSERT_TRUE(cache.open(kA, tokens(9), 7).ok());
