@@ -14,6 +14,7 @@
 
 #include "common/base/file.h"
 #include "common/base/hash.h"
+#include "common/base/own_folder.h"
 
 namespace foretoken {
 namespace {
@@ -57,18 +58,10 @@ bool others_can_read(const fs::path& folder) {
   return !error && (mode & kOthers) != fs::perms::none;
 }
 
-// For this user alone: it holds texts. The mode of a folder that was there is left as it is.
-void make_folder(const fs::path& folder) {
-  std::error_code error;
-  if (fs::exists(folder, error)) return;
-  fs::create_directories(folder, error);
-  fs::permissions(folder, fs::perms::owner_all, error);
-}
-
 }  // namespace
 
 Result<LogFolder> LogFolder::open(const LogFolderOptions& options) {
-  make_folder(options.folder);
+  (void)make_own_folder(options.folder);  // it holds texts; opening the lock fails where it fails
   const fs::path lock_path = options.folder / "lock";
   Fd lock(::open(lock_path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
   if (!lock) return failed(lock_path, "opened");
@@ -199,7 +192,7 @@ Result<LogFolder::File*> LogFolder::file_for(std::uint64_t salt) {
 
 Result<LogFolder::File*> LogFolder::new_file(std::uint64_t salt) {
   const fs::path folder = folder_of(salt);
-  make_folder(folder);
+  (void)make_own_folder(folder);
   char name[32];
   std::snprintf(name, sizeof name, "%04llu.log", static_cast<unsigned long long>(next_number_));
   const std::uint64_t number = next_number_++;

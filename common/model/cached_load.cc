@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/base/own_folder.h"
 #include "common/model/digest.h"
 #include "common/model/fingerprint.h"
 
@@ -28,6 +29,7 @@ CachedLoad::CachedLoad(const std::filesystem::path& folder,
   std::error_code unknown;
   auto whole = std::filesystem::weakly_canonical(folder, unknown);
   if (unknown) whole = folder;
+  if (options.packed_cache.is_own) close_to_others(options.packed_cache.folder);
   origin_ = {.model_folder = whole.string(), .host = options.packed_cache.host};
   file_ = file_of(whole);
   key_ = key();
@@ -149,8 +151,8 @@ std::optional<std::string> CachedLoad::why_not_kept(std::uint64_t size) const {
                    std::chrono::nanoseconds(checkpoint_.changed_ns());
   if (age < options_.packed_cache.least_age)
     return "the checkpoint has just been written; the next start will keep them";
+  (void)make_own_folder(file_.parent_path());  // writing fails where it fails
   std::error_code unknown;
-  std::filesystem::create_directories(file_.parent_path(), unknown);
   const auto space = std::filesystem::space(file_.parent_path(), unknown);
   if (unknown || space.available / 2 >= size) return std::nullopt;
   return std::to_string(size >> 20) + " MiB would be more than half of the " +

@@ -40,6 +40,7 @@ std::optional<DType> kv_dtype_from_name(std::string_view name);
 // Packed weights are kept for the next load (packed_cache.h) where the backend's layout allows it.
 struct PackedCacheOptions {
   std::filesystem::path folder;  // empty: they are not kept, and kept ones are not used
+  bool is_own = false;           // made by this program: other users are kept from writing to it
   std::string build;             // of this program: another one packs again
   std::string host;              // hosts that share the folder keep files of their own
   std::uint64_t least_bytes = std::uint64_t{64} << 20;  // of weights: less is packed soon enough

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/own_folder.h"
 #include "common/model/digest.h"
 
 namespace foretoken {
@@ -154,7 +155,7 @@ bool is_ours(const struct stat& status) {
 std::string why_no_folder(const std::filesystem::path& path) {
   struct stat folder {};
   if (::stat(path.parent_path().c_str(), &folder) != 0 || is_ours(folder)) return {};
-  return "lies in a folder that others than this user can write to";
+  return "lies in a folder that others than this user can write to (chmod go-w)";
 }
 
 }  // namespace
@@ -299,8 +300,7 @@ Result<std::shared_ptr<const PackedLock>> PackedCacheWriter::write(
     const std::filesystem::path& path,
     const Contents& contents,
     const std::function<void()>& on_piece) const {
-  std::error_code ignored;
-  std::filesystem::create_directories(path.parent_path(), ignored);
+  (void)make_own_folder(path.parent_path());  // opening a file there fails where it fails
   if (auto problem = why_no_folder(path); !problem.empty())
     return Error{ErrorCode::kIo, std::move(problem)};
   // It has no name until it is whole: what interrupts the writing leaves nothing behind.

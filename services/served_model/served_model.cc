@@ -177,6 +177,7 @@ LoadOptions load_options(const Config& config, const ComputeSection& compute) {
           .kv_dtype = kv_dtype_from_name(config.kv_cache.dtype),
           .max_rows = static_cast<std::int32_t>(config.limits.max_batch_rows),
           .packed_cache = {.folder = packed_cache_folder(config.model),
+                           .is_own = config.model.packed_cache == "auto",
                            .build = build_text(),
                            .host = host_name()},
           .rank_tier = rank_tier_from_name(compute.rank_sums).value_or(RankTier::kAuto)};

@@ -273,6 +273,28 @@ TEST_F(PackedCacheTest, AFolderThatOthersMayWriteIsNotUsed) {
   ASSERT_EQ(0, ::chmod(cache().c_str(), 0700));
 }
 
+// The default of several systems lets the group write.
+TEST_F(PackedCacheTest, AFolderThatItMakesCanBeWrittenByThisUserAloneWhateverTheUmask) {
+  const mode_t before = ::umask(002);
+  LoadOptions options = keeping();
+  options.packed_cache.folder = cache() / "within";
+  const Loaded first = load(options), second = load(options);
+  ::umask(before);
+  EXPECT_EQ(Outcome::kWritten, first.outcome()) << first.reports.back().problem;
+  EXPECT_EQ(Outcome::kUsed, second.outcome());
+  EXPECT_EQ(std::filesystem::perms::owner_all,
+            std::filesystem::status(options.packed_cache.folder).permissions());
+}
+
+TEST_F(PackedCacheTest, ItsOwnFolderIsClosedToOthers) {
+  std::filesystem::create_directory(cache());
+  ASSERT_EQ(0, ::chmod(cache().c_str(), 0775));
+  LoadOptions options = keeping();
+  options.packed_cache.is_own = true;
+  EXPECT_EQ(Outcome::kWritten, load(options).outcome());
+  EXPECT_EQ(std::filesystem::perms(0755), std::filesystem::status(cache()).permissions());
+}
+
 TEST_F(PackedCacheTest, AnotherBuildPacksAgain) {
   load(keeping());
   LoadOptions newer = keeping();

@@ -136,6 +136,13 @@ TEST(BackendOf, TheConfiguredInstructionSetIsTheBackends) {
   EXPECT_EQ(cpu_isa_from_name("sse"), std::nullopt);
 }
 
+TEST(LoadOptionsOf, OnlyTheFolderThatWasNotNamedIsOurs) {
+  Config config;
+  EXPECT_TRUE(load_options(config, {}).packed_cache.is_own);
+  config.model.packed_cache = "/srv/packed";
+  EXPECT_FALSE(load_options(config, {}).packed_cache.is_own);
+}
+
 TEST(BackendOf, ARankTakesItsDeviceByItsNumberOnItsHostOrTheOnlyOneItIsShown) {
   ModelPlan plan = plan_of("target");
   plan.compute.device = "cuda";
