@@ -98,7 +98,8 @@ Result<std::int32_t> kv_blocks(const KvSizeRequest& request) {
                      " tokens; at least " + std::to_string(least) + " are needed (" +
                      in_mib(static_cast<double>(least) * static_cast<double>(block_bytes)) +
                      ") for one sequence of " + std::to_string(request.max_sequence_tokens) +
-                     " tokens",
+                     " tokens; a smaller model.max_model_len (--ctx-size) or kv_cache.dtype needs "
+                     "less",
                  key};
   // Slots are 32-bit: block * block_tokens + offset.
   const std::uint64_t most =

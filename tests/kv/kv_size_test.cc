@@ -56,6 +56,7 @@ TEST(KvBlocks, RefusesWhatCannotHoldOneSequence) {
   EXPECT_EQ(refused.error().code, ErrorCode::kOutOfMemory);
   EXPECT_THAT(refused.error().message, HasSubstr("kv_cache.memory"));
   EXPECT_THAT(refused.error().message, HasSubstr("65"));
+  EXPECT_THAT(refused.error().message, HasSubstr("model.max_model_len (--ctx-size)"));
 }
 
 TEST(KvBlocks, CountsTheBlocksOfSoManyTokens) {
