@@ -6,6 +6,10 @@
 
 namespace foretoken {
 
+bool is_lfs_pointer(std::string_view begin) {
+  return begin.starts_with("version https://git-lfs.github.com/spec/");
+}
+
 Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes) {
   std::error_code status;
   const bool exists = std::filesystem::exists(path, status);
@@ -26,6 +30,8 @@ Result<std::string> read_text_file(const std::filesystem::path& path, std::size_
     return Error{ErrorCode::kIo, path.string() + ": cannot be read: " + std::strerror(errno)};
   if (!stream.read(bytes.data(), static_cast<std::streamsize>(size)) && size > 0)
     return Error{ErrorCode::kIo, path.string() + ": cannot be read"};
+  if (is_lfs_pointer(bytes))
+    return Error{ErrorCode::kMalformed, path.string() + ": " + std::string(kIsLfsPointer)};
   return bytes;
 }
 

@@ -92,12 +92,16 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
          "has " + std::to_string(file_bytes_) +
              " bytes; a safetensors file begins with 8 that give its header's length");
   }
+  std::array<char, 64> begin{};
+  read_exactly(path, file.fd, begin.data(), std::min<std::uint64_t>(begin.size(), file_bytes_), 0);
+  if (is_lfs_pointer({begin.data(), begin.size()}))
+    fail(ErrorCode::kMalformed, path, std::string(kIsLfsPointer));
   std::uint64_t header_bytes = 0;
-  read_exactly(path, file.fd, &header_bytes, sizeof header_bytes, 0);
+  std::memcpy(&header_bytes, begin.data(), sizeof header_bytes);
   if (header_bytes > kMaxSafetensorsHeader) {
     fail(ErrorCode::kMalformed, path,
          "announces a header of " + std::to_string(header_bytes) + " bytes; the limit is " +
-             std::to_string(kMaxSafetensorsHeader));
+             std::to_string(kMaxSafetensorsHeader) + ": it is not a safetensors file");
   }
   if (header_bytes > file_bytes_ - 8) {
     fail(ErrorCode::kMalformed, path,

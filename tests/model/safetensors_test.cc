@@ -153,6 +153,10 @@ std::vector<Hostile> hostile_files() {
       {"a list", file_of("[]", 0), "does not begin with '{'"},
       {"leading space", file_of(" {}", 0), "does not begin with '{'"},
       {"unterminated", file_of("{\"w\":", 0), "not valid JSON"},
+      {"pointer of Git LFS",
+       "version https://git-lfs.github.com/spec/v1\noid sha256:" + std::string(64, 'a') +
+           "\nsize 269060552\n",
+       "is a Git LFS pointer"},
       {"zip file", file_of("PK\x03\x04", 0), "does not begin with '{'"},
       {"invalid UTF-8 in a name", file_of("{\"\xff\":{" + good + "}}", 4), "UTF-8"},
       {"nul in a name", file_of("{\"a\\u0000b\":{" + good + "}}", 4), "not printable"},
