@@ -158,6 +158,11 @@ struct KvCacheSection {
   }
 };
 
+// Those of cpu_isa_from_name().
+inline KeyLimit isa_name() {
+  return one_of({"auto", "scalar", "avx2", "avx512", "avx512_bf16", "amx"});
+}
+
 // The keys that [target] and [draft] both have: where a model runs, and over how many ranks.
 struct ComputeSection {
   std::string device = "cpu";
@@ -182,7 +187,7 @@ struct TargetSection : ComputeSection {
     v("threads", s.threads, in_range(0, 1024), "worker threads; 0 = one per physical core");
     v("pin", s.pin, anything(),
       "bind each worker thread to a core; not where draft and target share them");
-    v("isa", s.isa, one_of({"auto", "scalar", "avx2", "avx512"}), "instruction set of the kernels");
+    v("isa", s.isa, isa_name(), "instruction set of the kernels");
     v("tensor_parallel", s.tensor_parallel, in_range(1, 64),
       "MPI ranks that the model is spread over; they must divide its KV heads or be a multiple of "
       "them");
@@ -216,7 +221,7 @@ struct DraftSection : ComputeSection {
       "worker threads; 0 = one per 16 MiB of weights, at most one per physical core");
     v("pin", s.pin, anything(),
       "bind each worker thread to a core; not where draft and target share them");
-    v("isa", s.isa, one_of({"auto", "scalar", "avx2", "avx512"}), "instruction set of the kernels");
+    v("isa", s.isa, isa_name(), "instruction set of the kernels");
     v("memory", s.memory, memory_amount(),
       "the draft's cache: share of what its device has free once the weights are there, or an "
       "amount");

@@ -124,15 +124,19 @@ TEST(ServeModel, RefusesPinnedRanksByTheKeyOfTheRole) {
 
 TEST(BackendOf, TheConfiguredInstructionSetIsTheBackends) {
   ModelPlan plan = plan_of("target");
+  std::vector<std::string_view> words;
   for (const auto& [word, isa] : {std::pair{"auto", CpuIsa::kAuto},
                                   {"scalar", CpuIsa::kScalar},
                                   {"avx2", CpuIsa::kAvx2},
-                                  {"avx512", CpuIsa::kAvx512}}) {
+                                  {"avx512", CpuIsa::kAvx512},
+                                  {"avx512_bf16", CpuIsa::kAvx512Bf16},
+                                  {"amx", CpuIsa::kAmx}}) {
+    words.push_back(word);
     plan.compute.isa = word;
     EXPECT_EQ(backend_options(plan, {}).isa, isa) << word;
+    EXPECT_EQ(cpu_isa_from_name(word), isa) << "so that the default above is no other word's";
   }
-  EXPECT_EQ(cpu_isa_from_name("amx"), CpuIsa::kAmx);
-  EXPECT_EQ(cpu_isa_from_name("avx512_bf16"), CpuIsa::kAvx512Bf16);
+  EXPECT_EQ(isa_name().choices, words);
   EXPECT_EQ(cpu_isa_from_name("sse"), std::nullopt);
 }
 
