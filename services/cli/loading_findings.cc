@@ -122,14 +122,8 @@ std::vector<std::string> refused_numbers(const std::filesystem::path& folder,
 }
 
 ReadFolder read_folder(const std::string& folder) {
-  ModelInfo info = inspect_model(folder);
-  auto tokenizer = value_or_throw(Tokenizer::load(folder, {.patterns = RegexPolicy::kAny}));
-  if (static_cast<std::int64_t>(tokenizer->vocab_size()) > info.config.vocab_size)
-    throw FatalError(ErrorCode::kUnsupportedModel, folder + ": the tokenizer has " +
-                                                       std::to_string(tokenizer->vocab_size()) +
-                                                       " tokens, the model's embedding only " +
-                                                       std::to_string(info.config.vocab_size));
-  return {folder, std::move(info), std::move(tokenizer)};
+  return {folder, inspect_model(folder),
+          value_or_throw(Tokenizer::load(folder, {.patterns = RegexPolicy::kAny}))};
 }
 
 LoadingFindings loading_findings(const ReadFolder& read, const LoadedAs& as) {

@@ -54,8 +54,7 @@ struct ReadFolder {
   ModelInfo info;
   std::unique_ptr<Tokenizer> tokenizer;  // with any pattern; null: not looked at
 };
-// Throws FatalError as inspect_model() does, for a tokenizer that cannot be loaded, and where it
-// has more ids than the embedding.
+// Throws FatalError as inspect_model() does, and for a tokenizer that cannot be loaded.
 ReadFolder read_folder(const std::string& folder);
 
 // Both of the above, a sentence each that names the setting.

@@ -93,6 +93,14 @@ std::string said_of_dtype(const ModelInfo& info, WeightDType dtype) {
          held_as(info, dtype) + (needs.empty() ? "" : "; needs " + needs) + "\n";
 }
 
+// Such as a [PAD] that was added for training.
+int count_tokens_without_embedding(const Tokenizer& tokenizer, const ModelConfig& model) {
+  int n = 0;
+  for (auto id = model.vocab_size; id < static_cast<TokenId>(tokenizer.vocab_size()); ++id)
+    n += tokenizer.is_token(id) ? 1 : 0;
+  return n;
+}
+
 }  // namespace
 
 int run_model_info(const CliOptions& options) {
@@ -140,6 +148,7 @@ int run_model_check(const CliOptions& options) {
   const WeightDType dtype =
       weight_dtype_from_name(as.config.model.dtype).value_or(WeightDType::kAuto);
   const auto [info, numbers, settings, needs] = loading_findings(read, as);
+  const int n_without = count_tokens_without_embedding(*read.tokenizer, info.config);
   std::vector<std::string> findings = weights_not_finite(folder);
   findings.insert(findings.end(), numbers.begin(), numbers.end());
   findings.insert(findings.end(), settings.begin(), settings.end());
@@ -150,6 +159,7 @@ int run_model_check(const CliOptions& options) {
                                      {"quantised", quantised_as(info)},
                                      {"model_dtype", std::string(weight_dtype_name(dtype))},
                                      {"held_as", held_as(info, dtype)},
+                                     {"tokens_without_embedding", n_without},
                                      {"findings", findings},
                                      {"needs", needs}},
                          2)
@@ -164,6 +174,9 @@ int run_model_check(const CliOptions& options) {
                                               : "")
               << "  model.dtype \"" << weight_dtype_name(dtype) << "\": matrices as "
               << held_as(info, dtype) << "\n"
+              << (n_without == 0 ? ""
+                                 : "  tokens without an embedding: " + std::to_string(n_without) +
+                                       "; prompts with them are refused\n")
               << (needs.empty() ? "" : "  needs " + needs + "\n");
   return kExitOk;
 }

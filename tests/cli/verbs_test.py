@@ -269,6 +269,11 @@ class Verbs(unittest.TestCase):
         tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": 4096, "content": "[PAD]"})
         (padded / "tokenizer.json").unlink()
         (padded / "tokenizer.json").write_text(json.dumps(tokenizer))
+        check = run("model", "check", str(padded))
+        self.assertEqual((0, ""), (check.returncode, check.stderr))
+        self.assertIn("tokens without an embedding: 1; prompts with them are refused\n", check.stdout)
+        self.assertEqual(1, json.loads(run("model", "check", str(padded), "--json").stdout)["tokens_without_embedding"])
+        self.assertNotIn("without an embedding", run("model", "check", model).stdout)
         text = self.folder / "padded.txt"
         text.write_text("once [PAD] " * 300)
         for verb in (["compare", str(padded), "--dtype", "int8", "--text"], ["quantize", str(padded), str(self.folder / "x"), "--to", "int8", "--text"],
