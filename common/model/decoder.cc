@@ -23,9 +23,10 @@ constexpr std::string_view kDown[] = {"mlp.down_proj.weight"};
 
 }  // namespace
 
-std::size_t decoder_scratch_bytes(const ModelConfig& c, std::int32_t max_rows) {
+std::size_t decoder_scratch_bytes(const ModelConfig& c, std::int32_t max_rows, int n_ranks) {
   const std::int64_t q = std::int64_t{c.n_heads} * c.head_dim;
-  return floats(max_rows, c.n_hidden + squares_per_row(c.n_hidden)) + 2 * floats(max_rows, q) +
+  const std::int64_t beside = n_ranks > 1 ? 3 * c.n_hidden : squares_per_row(c.n_hidden);
+  return floats(max_rows, c.n_hidden + beside) + 2 * floats(max_rows, q) +
          floats(max_rows, c.n_ffn) + c.head_ids.size() * sizeof(std::int32_t) +
          floats(max_rows, std::ssize(c.head_ids));
 }

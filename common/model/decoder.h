@@ -95,7 +95,8 @@ class Decoder : public Model {
   std::vector<float> host_hidden_, host_partial_;
 };
 
-// Bytes of the buffers above; of the config that one rank computes with.
-std::size_t decoder_scratch_bytes(const ModelConfig& config, std::int32_t max_rows);
+// Bytes of the buffers above, with those on the host; of the config that one rank of so many
+// computes with.
+std::size_t decoder_scratch_bytes(const ModelConfig& config, std::int32_t max_rows, int n_ranks);
 
 }  // namespace foretoken

@@ -101,11 +101,9 @@ std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder,
     throw FatalError(ErrorCode::kConfig, folder.string() + ": " + *why);
   const Checkpoint checkpoint(folder);
   check_tensor_set(config, checkpoint, folder);
-  ModelInfo info = describe(config, checkpoint);
-  info.config = share_of(config, who);
   if (const auto sentence = why_not_held(config, checkpoint, options.dtype, who))
     throw FatalError(ErrorCode::kUnsupportedModel, *sentence);
-  const auto estimate = estimate_memory(info, options);
+  const auto estimate = estimate_memory(describe(config, checkpoint), options, who);
   if (auto fitting =
           fits(estimate, options.most_bytes.value_or(backend.free_bytes()), folder.string());
       !fitting.ok())

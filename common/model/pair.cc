@@ -22,15 +22,19 @@ std::uint64_t n_elements(const ExpectedTensor& tensor) {
   return n;
 }
 
-// Bytes of a tensor once loaded: matrices in `dtype` (quantised ones with a scale per row), vectors
-// in float32. config: says what int4 has.
-std::uint64_t loaded_bytes(const ExpectedTensor& tensor, DType dtype, const ModelConfig& config) {
-  if (tensor.shape.size() == 1) return sizeof(float) * n_elements(tensor);
+// Bytes of a rank's part of a tensor once loaded: matrices in `dtype` (quantised ones with a scale
+// per row), vectors in float32. config: of the whole model, on which the groups of int4 depend.
+std::uint64_t loaded_bytes(const ExpectedTensor& tensor,
+                           Split split,
+                           DType dtype,
+                           const ModelConfig& config,
+                           const RankOf& who) {
+  const auto n_rows = static_cast<std::uint64_t>(rows_of(split, tensor.shape[0], config, who).n());
+  if (tensor.shape.size() == 1) return sizeof(float) * n_rows;
+  const std::int64_t n_columns = columns_of(split, tensor.shape[1], config, who).n();
   const std::int64_t packed =
-      row_bytes(dtype, tensor.shape[1], held_group(config), held_int4_kind(config));
-  const std::uint64_t row =
-      static_cast<std::uint64_t>(packed) + (is_quantised(dtype) ? sizeof(float) : 0);
-  return row * static_cast<std::uint64_t>(tensor.shape[0]);
+      row_bytes(dtype, n_columns, held_group(config), held_int4_kind(config));
+  return n_rows * (static_cast<std::uint64_t>(packed) + (is_quantised(dtype) ? sizeof(float) : 0));
 }
 
 std::string in_mib(std::uint64_t n_bytes) {
@@ -88,20 +92,27 @@ std::vector<std::string> weights_not_finite(const std::filesystem::path& folder,
   return sentences;
 }
 
-MemoryEstimate estimate_memory(const ModelInfo& info, const LoadOptions& options) {
-  const ModelConfig& c = info.config;
+MemoryEstimate estimate_memory(const ModelInfo& info,
+                               const LoadOptions& options,
+                               const RankOf& who) {
+  const ModelConfig& whole = info.config;
+  const ModelConfig c = share_of(whole, who);
   MemoryEstimate estimate;
   DType first = info.checkpoint_dtype;  // of the first layer's linears
-  const auto tensors = expected_tensors(c);
+  const auto tensors = expected_tensors(whole);
   FORETOKEN_CHECK(info.stored.size() == tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const DType held = held_dtype(info.config, tensors[i].name, info.stored[i], options.dtype,
-                                  info.checkpoint_dtype);
-    estimate.weight_bytes += loaded_bytes(tensors[i], held, c);
+    const DType held =
+        held_dtype(whole, tensors[i].name, info.stored[i], options.dtype, info.checkpoint_dtype);
+    const Split split = split_of(tensors[i].name);
+    estimate.weight_bytes += loaded_bytes(tensors[i], split, held, whole, who);
     if (tensors[i].name == names::layer(0, "self_attn.q_proj.weight")) first = held;
+    // A rank holds its slice of a tied head beside the embedding.
+    if (tensors[i].name == names::kEmbedding && whole.tie_word_embeddings && who.n_ranks > 1)
+      estimate.weight_bytes += loaded_bytes(tensors[i], Split::kVocabulary, held, whole, who);
   }
   const std::int64_t n_positions = served_positions(c, options);
-  estimate.scratch_bytes = decoder_scratch_bytes(c, options.max_rows) +
+  estimate.scratch_bytes = decoder_scratch_bytes(c, options.max_rows, who.n_ranks) +
                            sizeof(float) * static_cast<std::uint64_t>(n_positions) *
                                static_cast<std::uint64_t>(c.head_dim);
   if (options.kv_dtype == DType::kF8E4M3)

@@ -15,6 +15,7 @@
 #include "common/model/config.h"
 #include "common/model/load_model.h"
 #include "common/model/safetensors.h"
+#include "common/model/shard.h"
 
 namespace foretoken {
 
@@ -53,7 +54,10 @@ struct MemoryEstimate {
   std::uint64_t kv_bytes_per_token = 0;
 };
 
-MemoryEstimate estimate_memory(const ModelInfo& info, const LoadOptions& options);
+// Of the whole model, or of one rank of it (not_shardable() is asked first).
+MemoryEstimate estimate_memory(const ModelInfo& info,
+                               const LoadOptions& options,
+                               const RankOf& who = {});
 
 // kOutOfMemory, in MiB and by the keys that would help, if weights and scratch are more than is
 // free.

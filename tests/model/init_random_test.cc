@@ -7,6 +7,7 @@
 #include "common/base/file.h"
 #include "common/base/result.h"
 #include "common/model/convert.h"
+#include "common/model/decoder.h"
 #include "common/model/digest.h"
 #include "common/model/families.h"
 #include "common/model/hf_folder.h"
@@ -226,6 +227,34 @@ TEST(Pair, InfoCountsParametersAndBytes) {
   EXPECT_GE(estimate.weight_bytes, info.file_bytes);
   options.dtype = WeightDType::kI8;
   EXPECT_LT(estimate_memory(info, options).weight_bytes, estimate.weight_bytes * 6 / 10);
+}
+
+// Above 10^9 parameters, so that int4 has groups of 128, and a rank's share is below.
+TEST(Pair, TheEstimatesOfRanksAddUpToTheWholeAndWhatEachHasForItself) {
+  ModelInfo info;
+  ModelConfig& c = info.config;
+  c = tiny_config(Family::kLlama);
+  c.n_layers = 16, c.n_hidden = 2048, c.n_heads = 32, c.n_kv_heads = 8, c.head_dim = 64;
+  c.n_ffn = 8192, c.vocab_size = 32000;
+  info.checkpoint_dtype = DType::kBf16;
+  for (const bool is_tied : {false, true}) {
+    c.tie_word_embeddings = is_tied;
+    info.stored.assign(expected_tensors(c).size(), DType::kBf16);
+    const LoadOptions options{.dtype = WeightDType::kI4, .max_rows = 16, .max_model_len = 64};
+    const MemoryEstimate whole = estimate_memory(info, options);
+    const MemoryEstimate first = estimate_memory(info, options, {0, 2}),
+                         second = estimate_memory(info, options, {1, 2});
+    constexpr std::uint64_t kEmbedding = 32000 * (2048 + sizeof(float));  // in int8
+    constexpr std::uint64_t kNorms = (2 * 16 + 1) * 2048 * sizeof(float);
+    constexpr std::uint64_t kScales =
+        16 * 2 * 2048 * sizeof(float);  // of o and down, cut by columns
+    EXPECT_EQ(first.weight_bytes + second.weight_bytes - whole.weight_bytes,
+              kEmbedding + kNorms + kScales + (is_tied ? kEmbedding : 0));
+    EXPECT_EQ(whole.kv_bytes_per_token, 2 * first.kv_bytes_per_token);
+  }
+  // Of a rank its sum, and stream and sum on the host; without ranks the squares.
+  EXPECT_EQ(decoder_scratch_bytes(c, 16, 2) + 16 * squares_per_row(2048) * sizeof(float),
+            decoder_scratch_bytes(c, 16, 1) + 3 * 16 * 2048 * sizeof(float));
 }
 
 TEST(Pair, WarnsOfAShortContextAndAnExpensiveDraft) {

@@ -224,6 +224,30 @@ TEST_P(ModelOverRanks, ATooLargeNumberOfRanksIsRefusedOnEachOfThem) {
   }
 }
 
+// With a vocabulary that counts beside the layers, whose head is a slice on each rank.
+TEST(SharesOfAModel, TheEstimateOfEachRankIsCloseToWhatItLoads) {
+  for (const bool is_tied : {false, true}) {
+    const test::TempFolder folder;
+    ModelConfig config = tiny_config(Family::kLlama);
+    config.n_hidden = 256, config.n_heads = 8, config.n_kv_heads = 4, config.head_dim = 32;
+    config.n_ffn = 512, config.vocab_size = 4096;
+    config.tie_word_embeddings = is_tied;
+    write_random_model(folder.path(), {.config = config, .seed = 3});
+    const ModelInfo info = inspect_model(folder.path());
+    for (const WeightDType dtype : {WeightDType::kBf16, WeightDType::kI8}) {
+      const LoadOptions options{.dtype = dtype};
+      for (const int n_ranks : {2, 4})
+        on_ranks(folder.path(), n_ranks, options, [&](Collective& rank, Model& model, Backend&) {
+          const auto estimate = estimate_memory(info, options, {rank.rank(), n_ranks});
+          const double ratio = static_cast<double>(model.weight_bytes()) /
+                               static_cast<double>(estimate.weight_bytes);
+          EXPECT_GE(ratio, 0.99) << is_tied << ", " << n_ranks << " ranks";
+          EXPECT_LE(ratio, 1.15) << is_tied << ", " << n_ranks << " ranks: packing pads little";
+        });
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families,
                          ModelOverRanks,
                          testing::Values(Shape{Family::kLlama},
