@@ -45,6 +45,7 @@ LoadedWeights CachedLoad::load() const {
               .size_bytes = cache->size_bytes()});
       return loaded;
     } catch (const CacheDoesNotFit&) {
+      remove_unusable();
       report_problem(PackedCacheReport::Outcome::kNotUsed, "does not fit the checkpoint");
     }
   }
@@ -96,9 +97,16 @@ std::shared_ptr<const PackedCache> CachedLoad::open() const {
   }
   // A stale file is what an update leaves behind; it is about to be written again.
   const ErrorCode code = opened.error().code;
+  if (code == ErrorCode::kMalformed) remove_unusable();
   if (code != ErrorCode::kNotFound && code != ErrorCode::kIncompatible)
     report_problem(PackedCacheReport::Outcome::kNotUsed, opened.error().message);
   return nullptr;
+}
+
+// Its key is the expected one, and what is written next replaces no file of that key.
+void CachedLoad::remove_unusable() const {
+  std::error_code ignored;
+  std::filesystem::remove(file_, ignored);
 }
 
 LoadedWeights CachedLoad::load_with(WeightLoader& loader) const {
@@ -112,10 +120,16 @@ LoadedWeights CachedLoad::load_with(WeightLoader& loader) const {
 
 // Whether it can be kept or not, the model is loaded.
 std::shared_ptr<const void> CachedLoad::keep(const WeightLoader& loader) const {
+  // Another process may have written it meanwhile: then no room is made for it again.
+  if (auto there = lock_packed_file(file_, key_)) return there;
   const std::uint64_t size = loader.packed().size_bytes();
-  trim(size);  // before the room is looked at: it may be what makes it
   if (const auto problem = why_not_kept(size))
     return report_problem(PackedCacheReport::Outcome::kNotWritten, *problem), nullptr;
+  for (const RemovedPackedFile& file : trim(size, Trim::kRemove))
+    report({.outcome = PackedCacheReport::Outcome::kRemoved,
+            .file = file.file,
+            .size_bytes = file.size_bytes,
+            .problem = file.reason});
   const auto written = loader.packed().write(
       file_, {.key = key_, .origin = origin_, .digests = loader.digests()}, [this] {
         if (options_.on_progress) options_.on_progress(1, 1);
@@ -130,20 +144,15 @@ std::shared_ptr<const void> CachedLoad::keep(const WeightLoader& loader) const {
   return *written;
 }
 
-void CachedLoad::trim(std::uint64_t room) const {
+std::vector<RemovedPackedFile> CachedLoad::trim(std::uint64_t room, Trim how) const {
   std::uint64_t most = options_.packed_cache.most_bytes;
   if (most == 0) {
     std::error_code unknown;
     const auto disk = std::filesystem::space(file_.parent_path(), unknown);
-    if (unknown) return;  // no folder yet
+    if (unknown) return {};  // no folder yet
     most = disk.capacity / 4;
   }
-  for (const RemovedPackedFile& file :
-       trim_packed_cache(file_.parent_path(), origin_.host, most - std::min(most, room)))
-    report({.outcome = PackedCacheReport::Outcome::kRemoved,
-            .file = file.file,
-            .size_bytes = file.size_bytes,
-            .problem = file.reason});
+  return trim_packed_cache(file_.parent_path(), origin_.host, most - std::min(most, room), how);
 }
 
 std::optional<std::string> CachedLoad::why_not_kept(std::uint64_t size) const {
@@ -154,9 +163,12 @@ std::optional<std::string> CachedLoad::why_not_kept(std::uint64_t size) const {
   (void)make_own_folder(file_.parent_path());  // writing fails where it fails
   std::error_code unknown;
   const auto space = std::filesystem::space(file_.parent_path(), unknown);
-  if (unknown || space.available / 2 >= size) return std::nullopt;
+  if (unknown) return std::nullopt;
+  std::uint64_t available = space.available;
+  for (const RemovedPackedFile& file : trim(size, Trim::kPlan)) available += file.size_bytes;
+  if (available / 2 >= size) return std::nullopt;
   return std::to_string(size >> 20) + " MiB would be more than half of the " +
-         std::to_string(space.available >> 20) + " MiB that are free";
+         std::to_string(available >> 20) + " MiB that are free or in files that would be removed";
 }
 
 void CachedLoad::report(const PackedCacheReport& what) const {

@@ -47,7 +47,9 @@ class CachedLoad {
   LoadedWeights load_with(WeightLoader& loader) const;
   // What holds the file as long as the weights live; null if none was written.
   std::shared_ptr<const void> keep(const WeightLoader& loader) const;
-  void trim(std::uint64_t room) const;  // so that so many bytes more fit
+  void remove_unusable() const;
+  std::vector<RemovedPackedFile> trim(std::uint64_t room,
+                                      Trim how) const;  // so many bytes more fit
   std::optional<std::string> why_not_kept(std::uint64_t size) const;
   void report(const PackedCacheReport& what) const;
   void report_problem(PackedCacheReport::Outcome outcome, std::string problem) const;

@@ -145,6 +145,10 @@ struct File {
   int fd = -1;
 };
 
+bool is_of_key(const Header& header, std::uint64_t key) {
+  return header.magic == kMagic && header.format == kFormat && header.key == key;
+}
+
 // True if only this user or root can have written it.
 bool is_ours(const struct stat& status) {
   return (status.st_uid == ::geteuid() || status.st_uid == 0) &&
@@ -158,7 +162,27 @@ std::string why_no_folder(const std::filesystem::path& path) {
   return "lies in a folder that others than this user can write to (chmod go-w)";
 }
 
+// Gives a file without a name this one. False on failure; the reason is in errno.
+bool give_name(int fd, const std::filesystem::path& path) {
+  const std::string open_file = "/proc/self/fd/" + std::to_string(fd);
+  return ::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0;
+}
+
 }  // namespace
+
+std::shared_ptr<const PackedLock> lock_packed_file(const std::filesystem::path& path,
+                                                   std::uint64_t key) {
+  if (!why_no_folder(path).empty()) return nullptr;
+  auto lock = std::make_shared<const PackedLock>(path, LOCK_SH);
+  struct stat status {};
+  if (lock->fd() < 0 || lock->is_refused() || ::fstat(lock->fd(), &status) != 0) return nullptr;
+  Header header;
+  const bool is_same =
+      S_ISREG(status.st_mode) && is_ours(status) &&
+      ::pread(lock->fd(), &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header) &&
+      is_of_key(header, key);
+  return is_same ? lock : nullptr;
+}
 
 std::optional<PackedOrigin> read_packed_origin(const std::filesystem::path& path) {
   const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
@@ -206,7 +230,7 @@ Result<std::shared_ptr<const PackedCache>> PackedCache::open(const std::filesyst
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (::pread(file.fd, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header))
     return Error{ErrorCode::kMalformed, "is cut short"};
-  if (header.magic != kMagic || header.format != kFormat || header.key != key)
+  if (!is_of_key(header, key))
     return Error{ErrorCode::kIncompatible, "is of other weights or another build"};
 
   // Before it is mapped, and of the file that is: a path may come to name another one.
@@ -317,13 +341,12 @@ Result<std::shared_ptr<const PackedLock>> PackedCacheWriter::write(
   }
   // Locked before it has a name, by which another process could remove it.
   auto in_use = std::make_shared<const PackedLock>(file.fd, LOCK_SH);
-  // First a name that no other process uses, then the final one: linkat() replaces no file.
-  const std::string open_file = "/proc/self/fd/" + std::to_string(file.fd);
+  if (give_name(file.fd, path)) return in_use;
+  if (auto there = lock_packed_file(path, contents.key)) return there;
+  // linkat() replaces no file: first a name that no other process uses.
   const std::string passing = path.string() + "." + std::to_string(::getpid());
   ::unlink(passing.c_str());
-  if (::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, passing.c_str(), AT_SYMLINK_FOLLOW) == 0 &&
-      ::rename(passing.c_str(), path.c_str()) == 0)
-    return in_use;
+  if (give_name(file.fd, passing) && ::rename(passing.c_str(), path.c_str()) == 0) return in_use;
   const Error error = system_error("cannot get its name");
   ::unlink(passing.c_str());
   return error;

@@ -52,6 +52,11 @@ class PackedLock {
   bool is_held_ = false, is_refused_ = false;
 };
 
+// A lock on the file if it has this key: whole, as its name came last. Null: there is none, it has
+// another key, or others than this user may have written it.
+std::shared_ptr<const PackedLock> lock_packed_file(const std::filesystem::path& path,
+                                                   std::uint64_t key);
+
 // A file that was opened, mapped and checked. Its bytes are there as long as it lives.
 class PackedCache {
  public:
@@ -91,9 +96,9 @@ class PackedCacheWriter {
  public:
   void add(const Linear& linear);
   std::uint64_t size_bytes() const { return size_bytes_; }
-  // Whole or not at all, and over whatever was there; an interrupted one leaves nothing. Calls
-  // `on_piece` after each buffer. Returns the lock of one that uses it. kIo: with the system's
-  // reason.
+  // Whole or not at all, and over whatever was there, unless that has the same key: several
+  // processes that start at once keep one file. An interrupted one leaves nothing. Calls `on_piece`
+  // after each buffer. Returns the lock of one that uses it. kIo: with the system's reason.
   struct Contents {
     std::uint64_t key = 0;
     const PackedOrigin& origin;

@@ -67,7 +67,7 @@ bool is_same(const struct stat& a, const struct stat& b) {
 }
 
 // False: a process uses it, or it has been replaced since it was looked at, or cannot be removed.
-bool remove_unused(const KeptFile& file) {
+bool trim_unused(const KeptFile& file, Trim how) {
   const PackedLock lock(file.path, LOCK_EX);
   struct stat locked {};
   struct stat named {};
@@ -75,19 +75,20 @@ bool remove_unused(const KeptFile& file) {
       ::lstat(file.path.c_str(), &named) != 0)
     return false;
   return is_same(locked, file.status) && is_same(named, file.status) &&
-         ::unlink(file.path.c_str()) == 0;
+         (how == Trim::kPlan || ::unlink(file.path.c_str()) == 0);
 }
 
 }  // namespace
 
 std::vector<RemovedPackedFile> trim_packed_cache(const std::filesystem::path& folder,
                                                  const std::string& host,
-                                                 std::uint64_t most_bytes) {
+                                                 std::uint64_t most_bytes,
+                                                 Trim how) {
   std::vector<RemovedPackedFile> removed;
   std::vector<KeptFile> left;
   std::uint64_t n_bytes = 0;
   for (KeptFile& file : kept_files(folder, host)) {
-    if (is_gone(file.origin.model_folder) && remove_unused(file)) {
+    if (is_gone(file.origin.model_folder) && trim_unused(file, how)) {
       removed.push_back({file.path, file.size_bytes(),
                          "its model folder is not there any more: " + file.origin.model_folder});
     } else {
@@ -100,7 +101,7 @@ std::vector<RemovedPackedFile> trim_packed_cache(const std::filesystem::path& fo
                              " MiB fit beside the new one";
   for (const KeptFile& file : left) {
     if (n_bytes <= most_bytes) break;
-    if (!remove_unused(file)) continue;
+    if (!trim_unused(file, how)) continue;
     n_bytes -= file.size_bytes();
     removed.push_back({file.path, file.size_bytes(), reason});
   }

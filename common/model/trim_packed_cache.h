@@ -18,11 +18,17 @@ struct RemovedPackedFile {
   std::string reason;
 };
 
+enum class Trim : std::uint8_t {
+  kPlan,  // looks only at what would be removed now
+  kRemove
+};
+
 // First those whose model folder is not there, while another folder is in the same parent: else its
 // disk may not be mounted. A folder that cannot be looked at counts as there. Then the least
 // recently used, until those of this host take at most `most_bytes`.
 std::vector<RemovedPackedFile> trim_packed_cache(const std::filesystem::path& folder,
                                                  const std::string& host,
-                                                 std::uint64_t most_bytes);
+                                                 std::uint64_t most_bytes,
+                                                 Trim how);
 
 }  // namespace foretoken

@@ -9,7 +9,9 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +21,7 @@
 #include "common/model/digest.h"
 #include "common/model/init_random.h"
 #include "common/model/load_model.h"
+#include "common/model/trim_packed_cache.h"
 #include "tests/model/cpu_backend.h"
 #include "tests/model/runner.h"
 #include "tests/support/temp_folder.h"
@@ -460,6 +463,52 @@ TEST_F(PackedCacheTest, BeyondTheLimitTheLongestUnusedIsRemoved) {
   options.packed_cache.most_bytes = 1;
   EXPECT_EQ(Outcome::kWritten, load(b, options).outcome());
   EXPECT_EQ(1u, kept().size()) << "the one that is larger than the limit alone stays";
+}
+
+TEST_F(PackedCacheTest, AModelThatIsNotKeptRemovesNoOther) {
+  const auto file = load(another("a"), keeping()).reports.back().file;
+  LoadOptions options = keeping();
+  options.packed_cache.most_bytes = 1;
+  options.packed_cache.least_age = std::chrono::hours(1);
+  const Loaded after = load(another("b"), options);
+  ASSERT_EQ(1u, after.reports.size());
+  EXPECT_EQ(Outcome::kNotWritten, after.outcome());
+  const auto planned = trim_packed_cache(cache(), "", 1, Trim::kPlan);
+  ASSERT_EQ(1u, planned.size());
+  EXPECT_EQ(file, planned[0].file);
+  EXPECT_TRUE(std::filesystem::exists(file));
+}
+
+// As by several targets that start at once. The first process keeps the file open, and one in its
+// place would leave it without a name on the disk.
+TEST_F(PackedCacheTest, AFileOfTheSameKeyIsNotWrittenAgain) {
+  const std::vector<float> values(64 * 32, 1.0f);
+  const std::vector<LinearSource> sources{{.data = values.data(), .n_out = 64, .n_in = 32}};
+  const Linear packed = backend_->pack(sources);
+  PackedCacheWriter writer;
+  writer.add(packed);
+  const PackedOrigin origin{.model_folder = model().string(), .host = ""};
+  const std::map<std::string, std::uint64_t> digests;
+  const auto path = cache() / "a.packed";
+  const auto write = [&](std::uint64_t key, const std::function<void()>& on_piece) {
+    const auto written =
+        writer.write(path, {.key = key, .origin = origin, .digests = digests}, on_piece);
+    EXPECT_TRUE(written.ok() && *written != nullptr && (*written)->is_held());
+    struct stat status {};
+    EXPECT_EQ(0, ::stat(path.c_str(), &status));
+    return status.st_ino;
+  };
+  const auto nothing = [] {};
+  const ino_t first = write(1, nothing);
+  EXPECT_EQ(first, write(1, nothing));
+  std::filesystem::remove(path);
+  ino_t others = 0;
+  const ino_t after = write(1, [&] {
+    if (others == 0) others = write(1, nothing);  // while it is being written
+  });
+  EXPECT_EQ(others, after);
+  EXPECT_NE(others, write(2, nothing)) << "a stale one is replaced";
+  EXPECT_EQ(1u, kept().size());
 }
 
 TEST_F(PackedCacheTest, AFileThatIsInUseIsNotRemoved) {
