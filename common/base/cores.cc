@@ -8,38 +8,48 @@
 #include <charconv>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
+#include <thread>
 #include <utility>
+
+#include "common/base/control_groups.h"
 
 namespace foretoken {
 namespace {
 
 constexpr std::size_t kLongestList = 8192;  // characters: each second of all processors alone
 
-using CoreName = std::pair<int, int>;  // package and core
-
 // Of each logical processor, read once; nothing where the system does not say. Of a thousand that
 // a machine might have most are not there, and looking for each took a start 5 ms.
-const std::array<std::optional<CoreName>, CPU_SETSIZE>& all_cores() {
+const std::array<std::optional<int>, CPU_SETSIZE>& all_cores() {
   static const auto cores = [] {
     const std::string root = "/sys/devices/system/cpu/";
-    std::array<std::optional<CoreName>, CPU_SETSIZE> found;
+    std::array<std::optional<int>, CPU_SETSIZE> found;
+    std::map<std::pair<int, int>, int> numbers;  // of packages and their cores
     std::string present;
     std::ifstream(root + "present") >> present;
     const auto cpus = cpu_list_from(present);
     if (!cpus.ok()) return found;
     for (const int cpu : *cpus) {
       const std::string folder = root + "cpu" + std::to_string(cpu) + "/topology/";
-      CoreName core;
+      std::pair<int, int> core;
       if (std::ifstream(folder + "physical_package_id") >> core.first &&
           std::ifstream(folder + "core_id") >> core.second)
-        found[static_cast<std::size_t>(cpu)] = core;
+        found[static_cast<std::size_t>(cpu)] =
+            numbers.try_emplace(core, static_cast<int>(numbers.size())).first->second;
     }
     return found;
   }();
   return cores;
 }
+
+// Of this machine; a number of its own where the system does not say.
+int physical_core(int cpu) { return all_cores()[static_cast<std::size_t>(cpu)].value_or(-1 - cpu); }
+
+// A limit of 0 is none.
+int at_most(int limit, int n) { return limit > 0 ? std::min(limit, n) : n; }
 
 Error not_a_list(std::string_view text) {
   return {ErrorCode::kInvalidValue,
@@ -105,16 +115,21 @@ Result<CpuList> cpu_list_from(std::string_view text) {
 }
 
 int physical_cores(const CpuList& cpus) {
-  std::set<CoreName> cores;
-  int n_unknown = 0;
-  for (const int cpu : cpus) {
-    const std::optional<CoreName>& core = all_cores()[static_cast<std::size_t>(cpu)];
-    if (core)
-      cores.insert(*core);
-    else
-      ++n_unknown;
-  }
-  return static_cast<int>(cores.size()) + n_unknown;
+  std::set<int> cores;
+  for (const int cpu : cpus) cores.insert(physical_core(cpu));
+  return static_cast<int>(cores.size());
+}
+
+int cpu_limit() {
+  std::ifstream groups("/proc/self/cgroup");
+  return cpus_of_groups(groups, "/sys/fs/cgroup");
+}
+
+int usable_cores() {
+  const CpuList cpus = allowed_cpus();
+  const int n_cores =
+      cpus.empty() ? static_cast<int>(std::thread::hardware_concurrency()) : physical_cores(cpus);
+  return std::max(1, at_most(cpu_limit(), n_cores));
 }
 
 CoreUse together(const CoreUse& a, const CoreUse& b) {
@@ -129,7 +144,9 @@ bool have_own_cores(const CoreUse& a, const CoreUse& b) {
   if (a.cpus.empty() || b.cpus.empty()) return false;
   CpuList common;
   std::ranges::set_intersection(a.cpus, b.cpus, std::back_inserter(common));
-  return common.empty() || a.n_threads + b.n_threads <= physical_cores(together(a, b).cpus);
+  const int n_cores = physical_cores(together(a, b).cpus);
+  return common.empty() ||
+         a.n_threads + b.n_threads <= at_most(a.cpu_limit, at_most(b.cpu_limit, n_cores));
 }
 
 }  // namespace foretoken

@@ -19,19 +19,24 @@ std::string to_text(const CpuList& cpus);
 Result<CpuList> cpu_list_from(std::string_view text);
 // Hyperthreads counted once; those of this machine.
 int physical_cores(const CpuList& cpus);
+// Processors whose time the control groups of this process leave it; 0: there is no limit.
+int cpu_limit();
+// Physical cores that the calling thread may run on, at most cpu_limit(); at least one.
+int usable_cores();
 
 // What a service takes of a machine.
 struct CoreUse {
   std::string machine;  // boot id; empty: not known
   CpuList cpus;         // that it may use; empty: not known
   int n_threads = 0;    // that compute; 0: not known
+  int cpu_limit = 0;    // of the control groups of this process; 0: none, or not known
 };
 
 // Both as one.
 CoreUse together(const CoreUse& a, const CoreUse& b);
 
-// On different machines, on different cores, or on more cores than both have threads. False where
-// that is not known.
+// On different machines, on different cores, or on more cores than both have threads, within the
+// limit of either. False where that is not known.
 bool have_own_cores(const CoreUse& a, const CoreUse& b);
 
 }  // namespace foretoken

@@ -184,7 +184,8 @@ struct TargetSection : ComputeSection {
     v("device", s.device, device_list(),
       "where the target model runs; ranks of a host take the list's devices in turn, of cuda alone "
       "the first ones, or each the only one it is shown");
-    v("threads", s.threads, in_range(0, 1024), "worker threads; 0 = one per physical core");
+    v("threads", s.threads, in_range(0, 1024),
+      "worker threads; 0 = one per physical core, within the CPU limit of a container");
     v("pin", s.pin, anything(),
       "bind each worker thread to a core; not where draft and target share them");
     v("isa", s.isa, isa_name(), "instruction set of the kernels");
@@ -218,7 +219,8 @@ struct DraftSection : ComputeSection {
       "where the draft model runs; ranks of a host take the list's devices in turn, of cuda alone "
       "the first ones, or each the only one it is shown");
     v("threads", s.threads, in_range(0, 1024),
-      "worker threads; 0 = one per 16 MiB of weights, at most one per physical core");
+      "worker threads; 0 = one per 16 MiB of weights, at most one per physical core, within the "
+      "CPU limit of a container");
     v("pin", s.pin, anything(),
       "bind each worker thread to a core; not where draft and target share them");
     v("isa", s.isa, isa_name(), "instruction set of the kernels");

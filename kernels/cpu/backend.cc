@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "common/base/cores.h"
 #include "common/base/result.h"
@@ -18,13 +17,6 @@ class CpuRecording final : public Recording {
   std::vector<std::function<void()>> calls;
 };
 
-// Cores this process may run on, hyperthreads counted once.
-int own_cores() {
-  const CpuList cpus = allowed_cpus();
-  return cpus.empty() ? static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))
-                      : physical_cores(cpus);
-}
-
 }  // namespace
 
 std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
@@ -33,7 +25,7 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
                      "a CPU backend takes 1 to 1024 threads, or 0 for all cores; not " +
                          std::to_string(options.n_threads));
   const int most = options.max_threads > 0 ? options.max_threads : 1024;
-  const int n_cores = std::max(1, own_cores() / std::max(1, options.sharers));
+  const int n_cores = std::max(1, usable_cores() / std::max(1, options.sharers));
   const int n_threads = options.n_threads > 0 ? options.n_threads : std::min(n_cores, most);
   return std::make_unique<CpuBackend>(select_isa(options.isa), n_threads, options.pin,
                                       options.sharers, options.record);

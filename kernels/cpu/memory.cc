@@ -11,6 +11,7 @@
 #include <limits>
 #include <string>
 
+#include "common/base/control_groups.h"
 #include "common/base/result.h"
 
 namespace foretoken::cpu {
@@ -56,28 +57,18 @@ std::size_t read_entry(const std::string& path, const std::string& word) {
 }
 
 struct GroupFiles {
-  std::string folder;
   const char* limit;
   const char* used;
   const char* reclaimable;  // a word of memory.stat: pages of files that were not used lately
 };
 
-// Every group from ours up to the root may have a limit of its own.
-std::size_t left_in_group(const GroupFiles& files, std::string group) {
-  std::size_t left = kNoLimit;
-  for (;;) {
-    const std::string folder = files.folder + (group == "/" ? "" : group) + "/";
-    const std::size_t limit = read_limit(folder + files.limit);
-    const std::size_t used = read_limit(folder + files.used);
-    if (limit != kNoLimit && used != kNoLimit) {
-      // A checkpoint that was just read through a map counts as used, and is given up on demand.
-      const std::size_t cached =
-          std::min(used, read_entry(folder + "memory.stat", files.reclaimable));
-      left = std::min(left, limit > used - cached ? limit - (used - cached) : 0);
-    }
-    if (group.empty() || group == "/") return left;
-    group.erase(group.rfind('/'));
-  }
+std::size_t left_in_group(const std::string& folder, const GroupFiles& files) {
+  const std::size_t limit = read_limit(folder + files.limit);
+  const std::size_t used = read_limit(folder + files.used);
+  if (limit == kNoLimit || used == kNoLimit) return kNoLimit;
+  // A checkpoint that was just read through a map counts as used, and is given up on demand.
+  const std::size_t cached = std::min(used, read_entry(folder + "memory.stat", files.reclaimable));
+  return limit > used - cached ? limit - (used - cached) : 0;
 }
 
 }  // namespace
@@ -111,22 +102,13 @@ std::size_t available_memory(std::istream& meminfo) {
 }
 
 std::size_t left_in_groups(std::istream& groups, const std::string& root) {
+  constexpr GroupFiles kSecond{"memory.max", "memory.current", "inactive_file"};
+  constexpr GroupFiles kFirst{"memory.limit_in_bytes", "memory.usage_in_bytes",
+                              "total_inactive_file"};
   std::size_t left = kNoLimit;
-  for (std::string line; std::getline(groups, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
-    if (!group.starts_with("/")) continue;
-    if (controllers.empty())
-      left = std::min(
-          left, left_in_group({root, "memory.max", "memory.current", "inactive_file"}, group));
-    else if (controllers.find("memory") != std::string::npos)
-      left = std::min(left, left_in_group({root + "/memory", "memory.limit_in_bytes",
-                                           "memory.usage_in_bytes", "total_inactive_file"},
-                                          group));
-  }
+  visit_groups(groups, root, "memory", [&](const std::string& folder, GroupVersion version) {
+    left = std::min(left, left_in_group(folder, version == GroupVersion::kTwo ? kSecond : kFirst));
+  });
   return left;
 }
 

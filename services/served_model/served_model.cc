@@ -163,9 +163,12 @@ BackendOptions backend_options(const ModelPlan& plan,
 }
 
 CoreUse core_use(const BackendOptions& options) {
-  CoreUse use{.machine = boot_id(), .cpus = allowed_cpus(), .n_threads = options.sharers};
+  CoreUse use{.machine = boot_id(),
+              .cpus = allowed_cpus(),
+              .n_threads = options.sharers,
+              .cpu_limit = cpu_limit()};
   if (options.device != "cpu") return use;
-  const int n_cores = std::max(1, physical_cores(use.cpus));
+  const int n_cores = usable_cores();
   const int most = options.max_threads > 0 ? options.max_threads : n_cores;
   use.n_threads = options.n_threads > 0 ? options.n_threads * options.sharers
                                         : std::min(n_cores, most * options.sharers);

@@ -35,6 +35,24 @@ TEST(CpuLists, ThisProcessMayRunSomewhere) {
   EXPECT_LE(physical_cores(cpus), static_cast<int>(cpus.size()));
 }
 
+TEST(Cores, AreAtMostAsManyAsTheLimit) {
+  EXPECT_GE(usable_cores(), 1);
+  EXPECT_LE(usable_cores(), physical_cores(allowed_cpus()));
+  const int limit = cpu_limit();
+  EXPECT_TRUE(limit == 0 || usable_cores() <= limit);
+}
+
+TEST(Cores, OfALimitAreOwnAsLongAsItSuffices) {
+  // Processors that no machine has: each counts as a core.
+  const CpuList cpus{1016, 1017, 1018, 1019, 1020, 1021, 1022, 1023};
+  for (const int limit : {0, 6, 8}) {
+    EXPECT_TRUE(have_own_cores({"m", cpus, 2, limit}, {"m", cpus, 4})) << limit;
+    EXPECT_TRUE(have_own_cores({"m", cpus, 4}, {"m", cpus, 2, limit})) << limit;
+  }
+  EXPECT_FALSE(have_own_cores({"m", cpus, 2, 5}, {"m", cpus, 4}));
+  EXPECT_FALSE(have_own_cores({"m", cpus, 4}, {"m", cpus, 2, 5}));
+}
+
 TEST(Cores, OfDifferentMachinesOrSetsAreOwn) {
   const CoreUse target{"m", {0, 1, 2, 3}, 4};
   EXPECT_TRUE(have_own_cores(target, {"n", {0, 1, 2, 3}, 4}));
