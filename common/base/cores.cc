@@ -127,10 +127,22 @@ int cpu_limit() {
 
 int usable_cores() {
   const CpuList cpus = allowed_cpus();
-  const int n_cores =
-      cpus.empty() ? static_cast<int>(std::thread::hardware_concurrency()) : physical_cores(cpus);
-  return std::max(1, at_most(cpu_limit(), n_cores));
+  return usable_cores(
+      cpus.empty() ? static_cast<int>(std::thread::hardware_concurrency()) : physical_cores(cpus),
+      cpu_limit());
 }
+
+int usable_cores(int n_cores, int limit) { return std::max(1, at_most(limit, n_cores)); }
+
+CpuList spread_over_cores(const CpuList& cpus, const std::function<int(int cpu)>& core_of) {
+  CpuList order, others;
+  std::set<int> cores;
+  for (const int cpu : cpus) (cores.insert(core_of(cpu)).second ? order : others).push_back(cpu);
+  order.insert(order.end(), others.begin(), others.end());
+  return order;
+}
+
+CpuList spread_over_cores(const CpuList& cpus) { return spread_over_cores(cpus, physical_core); }
 
 CoreUse together(const CoreUse& a, const CoreUse& b) {
   CoreUse both{.machine = a.machine, .n_threads = a.n_threads + b.n_threads};

@@ -2,6 +2,7 @@
 // side by side.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,12 @@ int physical_cores(const CpuList& cpus);
 int cpu_limit();
 // Physical cores that the calling thread may run on, at most cpu_limit(); at least one.
 int usable_cores();
+int usable_cores(int n_cores, int limit);
+
+// The same processors in another order: the first one of each core, then the others. `core_of`
+// gives the core of a processor; without it, the physical one of this machine.
+CpuList spread_over_cores(const CpuList& cpus, const std::function<int(int cpu)>& core_of);
+CpuList spread_over_cores(const CpuList& cpus);
 
 // What a service takes of a machine.
 struct CoreUse {

@@ -4,25 +4,19 @@
 #include <sched.h>
 
 #include "common/base/check.h"
+#include "common/base/cores.h"
 
 namespace foretoken::cpu {
 namespace {
 
+// Each member to a physical core of its own, as long as there are any.
 void bind_to_core(int member) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  const int n = CPU_COUNT(&allowed);
-  if (n == 0) return;
-  int wanted = member % n;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(static_cast<unsigned>(core), &allowed) || wanted-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(static_cast<unsigned>(core), &one);
-    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
-    return;
-  }
+  const CpuList cpus = spread_over_cores(allowed_cpus());
+  if (cpus.empty()) return;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<unsigned>(cpus[static_cast<std::size_t>(member) % cpus.size()]), &one);
+  pthread_setaffinity_np(pthread_self(), sizeof one, &one);
 }
 
 }  // namespace

@@ -35,11 +35,23 @@ TEST(CpuLists, ThisProcessMayRunSomewhere) {
   EXPECT_LE(physical_cores(cpus), static_cast<int>(cpus.size()));
 }
 
+TEST(CpuLists, BeginWithOneProcessorOfEachCore) {
+  const auto in_pairs = [](int cpu) { return cpu / 2; };
+  EXPECT_EQ(spread_over_cores({0, 1, 2, 3, 5}, in_pairs), (CpuList{0, 2, 5, 1, 3}));
+  const auto in_halves = [](int cpu) { return cpu % 4; };
+  EXPECT_EQ(spread_over_cores({0, 1, 2, 3, 4, 5, 6, 7}, in_halves),
+            (CpuList{0, 1, 2, 3, 4, 5, 6, 7}));
+  CpuList here = spread_over_cores(allowed_cpus());
+  here.resize(static_cast<std::size_t>(physical_cores(allowed_cpus())));
+  EXPECT_EQ(physical_cores(here), static_cast<int>(here.size()));
+}
+
 TEST(Cores, AreAtMostAsManyAsTheLimit) {
-  EXPECT_GE(usable_cores(), 1);
-  EXPECT_LE(usable_cores(), physical_cores(allowed_cpus()));
-  const int limit = cpu_limit();
-  EXPECT_TRUE(limit == 0 || usable_cores() <= limit);
+  EXPECT_EQ(usable_cores(8, 0), 8);
+  EXPECT_EQ(usable_cores(8, 3), 3);
+  EXPECT_EQ(usable_cores(2, 3), 2);
+  EXPECT_EQ(usable_cores(0, 1), 1);
+  EXPECT_EQ(usable_cores(), usable_cores(physical_cores(allowed_cpus()), cpu_limit()));
 }
 
 TEST(Cores, OfALimitAreOwnAsLongAsItSuffices) {
