@@ -1,11 +1,14 @@
 // Ranks over OpenMPI, by messages between pairs: with a handful of ranks that is as fast as its
 // collectives, and a wait that takes too long can say for whom. MPI sees nothing but bytes.
-// Once a wait has failed, MPI is not spoken to again; the process is expected to end.
+// Once a wait has failed, MPI is not called again; the process is expected to end. The same where
+// an exception ends this rank: MPI_Finalize waits for all ranks, and the others may be in a call
+// that waits for this one. What started the ranks ends those when this process has ended.
 #include <mpi.h>
 #include <sched.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <thread>
 
@@ -51,16 +54,14 @@ class MpiRanks final : public Collective {
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI");
     check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
-    if (size_ != n_expected) {
-      MPI_Finalize();
+    if (size_ != n_expected)
       throw FatalError(ErrorCode::kConfig, "tensor_parallel is " + std::to_string(n_expected) +
                                                ", but " + std::to_string(size_) +
                                                (size_ == 1 ? " rank was" : " ranks were") +
                                                " started; the two must be equal");
-    }
   }
   ~MpiRanks() override {
-    if (!has_failed_) MPI_Finalize();
+    if (!has_failed_ && std::uncaught_exceptions() == n_exceptions_) MPI_Finalize();
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -149,6 +150,7 @@ class MpiRanks final : public Collective {
   int rank_ = 0;
   int size_ = 0;
   bool has_failed_ = false;
+  const int n_exceptions_ = std::uncaught_exceptions();
   std::vector<MPI_Request> requests_;
   std::vector<int> peers_;  // beside requests_
 };

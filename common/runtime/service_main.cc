@@ -135,8 +135,12 @@ class RealRuntime final : public Runtime {
   Incarnation incarnation() const override { return incarnation_; }
   Metrics& metrics() override { return metrics_; }
 
-  void progress(const std::string& text) override {
+  void check_stop() override {
     if (const auto signal = signals_.next(); signal && *signal != SIGHUP) throw StopRequested{};
+  }
+
+  void progress(const std::string& text) override {
+    check_stop();
     if (!loading_) loading_.emplace(notifier_);
     loading_->progress();
     notifier_.status(text);

@@ -51,6 +51,9 @@ class Runtime {
   // While loading: the text goes to STATUS= and the log (a percentage once a second), and the start
   // timeout begins anew.
   virtual void progress(const std::string& text) = 0;
+  // While loading, where there is no progress to report: throws, for the process to end with 0, if
+  // a signal has asked it to stop.
+  virtual void check_stop() = 0;
   // Runs until drained; returns the exit code. Once per process.
   virtual int serve(Service& service) = 0;
 };

@@ -95,11 +95,12 @@ int serve_model(const ModelPlan& plan,
 
   LoadOptions loading = plan.loading;
   loading.ranks = ranks.get();
-  if (is_first)
-    loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
-      runtime.progress("loading the " + plan.role + ", " +
-                       std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
-    };
+  // A signal may be sent to each rank, as by srun.
+  loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
+    if (!is_first) return runtime.check_stop();
+    runtime.progress("loading the " + plan.role + ", " +
+                     std::to_string(100 * done / std::max<std::uint64_t>(1, total)) + " %");
+  };
   std::uint64_t mapped_bytes = 0;  // pages of a file, which the system counts as free
   loading.on_packed_cache = [&](const PackedCacheReport& report) {
     if (report.outcome == PackedCacheReport::Outcome::kUsed) mapped_bytes = report.size_bytes;

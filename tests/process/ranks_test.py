@@ -252,6 +252,17 @@ class Ranks(unittest.TestCase):
             self.assertIn("stopped while starting", self.said(system, "target"))
             self.assertNotIn("all ranks are connected", self.said(system, "target"))
 
+    def test_a_rank_that_is_asked_to_stop_while_it_loads_does_so(self):
+        # As by srun, which signals each task. Rank 0 has stopped itself, so that the signal is there before the loading begins.
+        system = self.system_of(["router", "tokenizer"], targets=None, settings=["target.tensor_parallel=2", *DEATH_ALONE])
+        launcher = self.start_again(system, "target", "a rank has connected", 2, fault="0=stop")
+        pids, ranks = family(launcher.pid), ranks_of(launcher.pid)
+        os.kill(ranks[1], signal.SIGTERM)
+        os.kill(ranks[0], signal.SIGCONT)
+        self.ended(system, "target", pids)
+        self.assertIn("all ranks are connected", self.said(system, "target"))
+        self.assertIn("stopped while starting", self.said(system, "target"))
+
     def start_again(self, system, name, sign, count=1, fault=""):
         """The launcher, once it has logged the sign so many times: the router may still list the group before this."""
         log = os.path.join(system.folder, f"{name}.log")
@@ -280,6 +291,12 @@ class Ranks(unittest.TestCase):
         self.assertEqual(78, done.returncode, done.stderr)
         self.assertIn("tensor_parallel is 3, but the model has 2 KV heads (num_key_value_heads)", done.stderr)
         self.assertIn("possible: 1, 2 or 4", done.stderr)
+        self.assertEqual([], traces("target-0"))
+
+    def test_what_rank_0_alone_finds_ends_the_group_with_its_reason(self):
+        done = self.run_alone(["target.tensor_parallel=2", "kv_cache.memory=1 tokens"])
+        self.assertEqual(78, done.returncode, done.stderr)
+        self.assertRegex(done.stderr, r"at least \d+ are needed")
         self.assertEqual([], traces("target-0"))
 
     def test_without_mpirun_the_message_names_the_package(self):

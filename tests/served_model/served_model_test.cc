@@ -42,6 +42,7 @@ class FakeRuntime final : public Runtime {
   Incarnation incarnation() const override { return {}; }
   Metrics& metrics() override { return metrics_; }
   void progress(const std::string& text) override { said.push_back(text); }
+  void check_stop() override {}
   int serve(Service&) override {
     said.push_back("serve");
     return 17;
