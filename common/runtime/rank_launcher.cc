@@ -186,7 +186,7 @@ class Launcher {
     while (const auto signal = signals_.next()) {
       if (*signal == SIGHUP) continue;
       if (clock_.is_serving()) {
-        ::kill(first_, SIGTERM);
+        ::kill(first_, *signal);  // as it came: two equal ones that wait are read as one
       } else {  // nothing was promised yet, and rank 0 may be waiting where it hears no signal
         log_info("stopped while starting");
         verdict_ = kExitOk;

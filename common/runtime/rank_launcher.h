@@ -1,8 +1,8 @@
 // A service of several MPI ranks, seen from outside as one process. The launcher is the process
 // that systemd started: it starts mpirun, passes on readiness and the watchdog's signals of rank 0,
-// passes SIGTERM to rank 0 so that it drains, and ends all ranks when one has ended, rank 0 is
-// silent, or they do not find each other; nothing of them is left. It uses no model and no MPI. One
-// thread.
+// passes SIGTERM and SIGINT to rank 0, which drains at the first and ends at the second, and ends
+// all ranks when one has ended, rank 0 is silent, or they do not find each other; nothing of them
+// is left. It uses no model and no MPI. One thread.
 #pragma once
 
 #include <string>

@@ -64,6 +64,12 @@ def is_alive(pid):
         return False
 
 
+def waiting_signals(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        mask = next(int(line.split()[1], 16) for line in status if line.startswith("ShdPnd:"))
+    return {which for which in signal.Signals if mask >> (which - 1) & 1}
+
+
 def traces(name):
     """What a group may leave behind on this host."""
     return (glob.glob(f"/dev/shm/foretoken-ranks-{name}-*") + glob.glob("/dev/shm/vader_segment.*")
@@ -262,6 +268,18 @@ class Ranks(unittest.TestCase):
         self.ended(system, "target", pids)
         self.assertIn("all ranks are connected", self.said(system, "target"))
         self.assertIn("stopped while starting", self.said(system, "target"))
+
+    def test_a_second_signal_ends_the_group_at_once(self):
+        system = self.system_of(["router", "tokenizer"], targets=None, settings=["target.tensor_parallel=2", *DEATH_ALONE])
+        launcher = self.start_again(system, "target", "registered with the router")
+        pids, first = family(launcher.pid), ranks_of(launcher.pid)[0]
+        os.kill(first, signal.SIGSTOP)  # what it is sent waits
+        for which in (signal.SIGTERM, signal.SIGINT):
+            launcher.send_signal(which)
+        wait_for(lambda: {signal.SIGTERM, signal.SIGINT} <= waiting_signals(first), "both signals at rank 0", 20)
+        os.kill(first, signal.SIGCONT)
+        self.ended(system, "target", pids, code=0)
+        self.assertIn("second signal: ending now", self.said(system, "target"))
 
     def start_again(self, system, name, sign, count=1, fault=""):
         """The launcher, once it has logged the sign so many times: the router may still list the group before this."""
