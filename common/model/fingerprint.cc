@@ -10,19 +10,6 @@
 #include "common/model/tensor_set.h"
 
 namespace foretoken {
-namespace {
-
-// The tensors that a load of one expected tensor reads.
-std::vector<std::string> read_for(const Checkpoint& checkpoint, const ExpectedTensor& tensor) {
-  const StoredTensor stored = stored_as(checkpoint, tensor);
-  std::vector<std::string> names{stored.tensor.info->name};
-  if (!is_quantised(stored.dtype)) return names;
-  for (const std::string& part : {stored.scales, stored.zeros, stored.group_of})
-    if (!part.empty()) names.push_back(part);
-  return names;
-}
-
-}  // namespace
 
 void add_config(const ModelConfig& c, Digest& digest) {
   digest.add(family_name(c.family));
@@ -70,7 +57,7 @@ std::vector<Fingerprint> fingerprints_of_folder(const std::filesystem::path& fol
     tensor.file->release(*tensor.info);  // its pages would count as ours
   };
   for (const ExpectedTensor& tensor : expected_tensors(config))
-    for (const std::string& name : read_for(checkpoint, tensor)) note(name);
+    for (const std::string& name : tensors_read_for(checkpoint, tensor)) note(name);
   std::vector<Fingerprint> found{fingerprint_of(config, checkpoint, digests)};
   if (const KvScales scales = read_kv_scales(config, checkpoint); !scales.tensors.empty()) {
     for (const std::string& name : scales.tensors) note(name);

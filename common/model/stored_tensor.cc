@@ -45,6 +45,15 @@ StoredTensor stored_as(const Checkpoint& checkpoint, const ExpectedTensor& tenso
   return stored_as(checkpoint, tensor.name, tensor.shape.back());
 }
 
+std::vector<std::string> tensors_read_for(const Checkpoint& checkpoint,
+                                          const ExpectedTensor& tensor) {
+  const StoredTensor stored = stored_as(checkpoint, tensor);
+  std::vector<std::string> names{stored.tensor.info->name};
+  for (const std::string& part : {stored.scales, stored.zeros, stored.group_of})
+    if (!part.empty()) names.push_back(part);
+  return names;
+}
+
 std::optional<std::string> what_is_not_finite(const Checkpoint::Tensor& tensor) {
   if (tensor.info->type == TensorType::kI32 || tensor.info->type == TensorType::kU8)
     return std::nullopt;  // packed codes, and exponents, which have a check of their own

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/model/families.h"
 #include "common/model/safetensors.h"
@@ -35,6 +36,11 @@ struct StoredTensor {
 // One of them must be there: check_tensor_set has seen it. n_in: elements of a row.
 StoredTensor stored_as(const Checkpoint& checkpoint, const std::string& name, std::int64_t n_in);
 StoredTensor stored_as(const Checkpoint& checkpoint, const ExpectedTensor& tensor);
+
+// The names of the tensors that a load of an expected one reads: itself or its codes, and what
+// belongs to it.
+std::vector<std::string> tensors_read_for(const Checkpoint& checkpoint,
+                                          const ExpectedTensor& tensor);
 
 // A sentence naming file, tensor, index and value where an element is no finite number; else
 // nothing. Reads the contents.

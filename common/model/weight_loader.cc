@@ -31,9 +31,9 @@ WeightLoader::WeightLoader(const ModelConfig& config,
       cache_(std::move(cache)) {
   if (cache_ != nullptr) digests_ = cache_->digests();
   for (ExpectedTensor& tensor : expected_tensors(config)) {
-    const StoredTensor stored = stored_as(checkpoint, tensor);
-    bytes_total_ += stored.tensor.bytes.size();
-    stored_.push_back(stored.dtype);
+    for (const std::string& name : tensors_read_for(checkpoint, tensor))
+      bytes_total_ += checkpoint.at(name).bytes.size();
+    stored_.push_back(stored_as(checkpoint, tensor).dtype);
     shapes_[tensor.name] = std::move(tensor.shape);
   }
   float_dtype_ = float_dtype(config, checkpoint);
@@ -66,10 +66,12 @@ Checkpoint::Tensor WeightLoader::read(const std::string& name) {
   const Checkpoint::Tensor tensor = checkpoint_.at(name);
   const auto turn = static_cast<int>(digests_.size() % static_cast<std::size_t>(who_.n_ranks));
   const auto [place, is_new] = digests_.try_emplace(name, 0);
-  if (!is_new || turn != who_.rank) return tensor;
-  place->second = digest_bytes(tensor.bytes);
-  if (const auto sentence = what_is_not_finite(tensor))
-    throw FatalError(ErrorCode::kMalformed, *sentence);
+  if (!is_new) return tensor;
+  if (turn == who_.rank) {
+    place->second = digest_bytes(tensor.bytes);
+    if (const auto sentence = what_is_not_finite(tensor))
+      throw FatalError(ErrorCode::kMalformed, *sentence);
+  }
   bytes_done_ += tensor.bytes.size();
   if (options_.on_progress) options_.on_progress(bytes_done_, bytes_total_);
   return tensor;

@@ -108,6 +108,17 @@ TEST_F(LoadModel, ReportsProgressUpToTheEnd) {
   EXPECT_GT(n_calls, 10);
 }
 
+TEST_F(LoadModel, ReportsProgressUpToTheEndWhereScalesAreReadToo) {
+  for (const char* name : {"int8_channel", "int4_zeros", "gptq_act_order", "mxfp4"}) {
+    std::uint64_t last = 0, total = 0;
+    LoadOptions options;
+    options.on_progress = [&](std::uint64_t done, std::uint64_t all) { last = done, total = all; };
+    load_model(std::filesystem::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures/quantized" / name,
+               *backend_, options);
+    EXPECT_EQ(last, total) << name;
+  }
+}
+
 TEST_F(LoadModel, KvFollowsTheWeightsUnlessTold) {
   const auto path = write("a");
   const auto kv = [&](const LoadOptions& options) {

@@ -11,8 +11,10 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/base/result.h"
@@ -181,6 +183,19 @@ TEST_P(ModelOverRanks, RanksShareTheWeightsAndAgreeOnTheFingerprint) {
     EXPECT_EQ(model.kv_geometry(16).n_kv_heads, std::max(1, GetParam().n_kv_heads / 4));
     EXPECT_EQ(model.ranks()->size(), 4);
   });
+}
+
+TEST_P(ModelOverRanks, EachRankReportsItsProgressUpToTheEnd) {
+  std::mutex mutex;
+  std::map<std::thread::id, std::pair<std::uint64_t, std::uint64_t>> last;
+  LoadOptions options = options_;
+  options.on_progress = [&](std::uint64_t done, std::uint64_t total) {
+    const std::lock_guard lock(mutex);
+    last[std::this_thread::get_id()] = {done, total};
+  };
+  on_ranks(folder_.path(), 2, options, [](Collective&, Model&, Backend&) {});
+  EXPECT_EQ(last.size(), 2u);
+  for (const auto& [rank, bytes] : last) EXPECT_EQ(bytes.first, bytes.second);
 }
 
 // Each rank has a file of its own; where one is lost, that rank alone packs again.
