@@ -194,7 +194,7 @@ struct TargetSection : ComputeSection {
       "them");
     v("hostfile", s.hostfile, anything(),
       "mpirun's list of hosts for these ranks, this host first; \"\" = this host alone");
-    v("rank_deadline_ms", s.rank_deadline_ms, in_range(100, 600'000),
+    v("rank_deadline_ms", s.rank_deadline_ms, in_range(2000, 600'000),
       "a rank that is silent for longer ends them all; longer than one pass takes");
     v("draft_link", s.draft_link, one_of({"auto", "shared_memory", "zeromq"}),
       "how guesses travel between a draft and this target; auto = the best that works, another "
@@ -243,7 +243,7 @@ struct DraftSection : ComputeSection {
       "them");
     v("hostfile", s.hostfile, anything(),
       "mpirun's list of hosts for these ranks, this host first; \"\" = this host alone");
-    v("rank_deadline_ms", s.rank_deadline_ms, in_range(100, 600'000),
+    v("rank_deadline_ms", s.rank_deadline_ms, in_range(2000, 600'000),
       "a rank that is silent for longer ends them all; longer than one pass takes");
     v("rank_sums", s.rank_sums, one_of({"auto", "host", "one_shot", "nccl"}),
       "where ranks on GPUs add: auto = host memory; the others have not run on several GPUs yet");

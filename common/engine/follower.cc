@@ -1,5 +1,6 @@
 #include "common/engine/follower.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <type_traits>
@@ -36,6 +37,12 @@ bool take(std::span<const std::byte>& in, std::span<T> into) {
   if (!into.empty()) std::memcpy(into.data(), in.data(), into.size_bytes());
   in = in.subspan(into.size_bytes());
   return true;
+}
+
+// The loop of a service may sleep for half a second beyond it.
+Duration check_period(Duration patience) {
+  const Duration longest = std::chrono::seconds(1);
+  return patience > Duration{} ? std::min(longest, patience / 4) : longest;
 }
 
 template <class T>
@@ -96,7 +103,7 @@ void Leader::send(const StepPlan& plan) {
 }
 
 void Leader::check_ranks(TimePoint now) {
-  if (ranks_ == nullptr || now - last_call_ < kCheckRanksEvery) return;
+  if (ranks_ == nullptr || now - last_call_ < check_period(ranks_->patience())) return;
   last_call_ = now;
   say(RankWord::kCheckRanks);
   ranks_->barrier();

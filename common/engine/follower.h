@@ -27,12 +27,11 @@ Result<void> unpack_plan(std::span<const std::byte> bytes, StepPlan& plan);
 // Rank 0's side. Without ranks it does nothing.
 class Leader {
  public:
-  static constexpr Duration kCheckRanksEvery = std::chrono::seconds(1);
-
   Leader(Collective* ranks, const CacheShape& shape);
   void send(const StepPlan& plan);
-  // Between steps, as often as the caller likes. Throws FatalError(kUnavailable) if a rank is
-  // silent for longer than the patience of the collective.
+  // Between steps, as often as the caller likes: asks once a second, and four times in the patience
+  // of the collective, which is that of the other ranks too. Throws FatalError(kUnavailable) if one
+  // is silent for longer than that.
   void check_ranks(TimePoint now);
   // Followers return from follow(). Nothing may be sent afterwards.
   void end();

@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "common/base/result.h"
 #include "common/engine/draft_engine.h"
@@ -517,6 +518,38 @@ TEST(Followers, ChooseAmongTheIdsOfAMask) {
       }
       leader.end();
     }
+}
+
+// Two ranks of which the other one does all at once.
+class CountedBroadcasts final : public Collective {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  int n = 0;
+
+ private:
+  void do_gather(std::span<const std::byte>, std::span<std::byte>) override {}
+  void do_broadcast(std::vector<std::byte>&) override { ++n; }
+};
+
+// The loop of a service, which sleeps for at most half a second, calls check_ranks() as often.
+TEST(Leader, AsksWhetherAllAreThereWellWithinThePatienceOfTheOthers) {
+  using std::chrono::milliseconds;
+  for (const auto& [patience, period] : {std::pair(milliseconds(600'000), milliseconds(1000)),
+                                         {milliseconds(4000), milliseconds(1000)},
+                                         {milliseconds(2000), milliseconds(500)},
+                                         {milliseconds(0), milliseconds(1000)}}) {
+    CountedBroadcasts ranks;
+    Leader leader(&ranks, {});
+    ranks.set_patience(patience);
+    TimePoint now{std::chrono::hours(1)};
+    leader.check_ranks(now);
+    ranks.n = 0;
+    leader.check_ranks(now += period - milliseconds(1));
+    EXPECT_EQ(ranks.n, 0) << patience.count() << " ms";
+    leader.check_ranks(now += milliseconds(1));
+    EXPECT_EQ(ranks.n, 1) << patience.count() << " ms";
+  }
 }
 
 TEST(Plans, ArriveAsTheyWereSent) {
