@@ -1,5 +1,8 @@
 #include "common/model/fingerprint.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "common/model/families.h"
@@ -10,6 +13,30 @@
 #include "common/model/tensor_set.h"
 
 namespace foretoken {
+namespace {
+
+// Of the first `most` bytes of each tensor.
+std::vector<Fingerprint> fingerprints_of(const std::filesystem::path& folder, std::size_t most) {
+  ModelConfig config = read_model_config(folder);
+  const Checkpoint checkpoint(folder);
+  check_tensor_set(config, checkpoint, folder);
+  std::map<std::string, std::uint64_t> digests;
+  const auto note = [&](const std::string& name) {
+    const Checkpoint::Tensor tensor = checkpoint.at(name);
+    digests.emplace(name, digest_bytes(tensor.bytes.first(std::min(most, tensor.bytes.size()))));
+    tensor.file->release(*tensor.info);  // its pages would count as ours
+  };
+  for (const ExpectedTensor& tensor : expected_tensors(config))
+    for (const std::string& name : tensors_read_for(checkpoint, tensor)) note(name);
+  std::vector<Fingerprint> found{fingerprint_of(config, checkpoint, digests)};
+  if (const KvScales scales = read_kv_scales(config, checkpoint); !scales.tensors.empty()) {
+    for (const std::string& name : scales.tensors) note(name);
+    found.push_back(fingerprint_of(config, checkpoint, digests));
+  }
+  return found;
+}
+
+}  // namespace
 
 void add_config(const ModelConfig& c, Digest& digest) {
   digest.add(family_name(c.family));
@@ -47,23 +74,11 @@ Fingerprint fingerprint_of(const ModelConfig& config,
 }
 
 std::vector<Fingerprint> fingerprints_of_folder(const std::filesystem::path& folder) {
-  ModelConfig config = read_model_config(folder);
-  const Checkpoint checkpoint(folder);
-  check_tensor_set(config, checkpoint, folder);
-  std::map<std::string, std::uint64_t> digests;
-  const auto note = [&](const std::string& name) {
-    const Checkpoint::Tensor tensor = checkpoint.at(name);
-    digests.emplace(name, digest_bytes(tensor.bytes));
-    tensor.file->release(*tensor.info);  // its pages would count as ours
-  };
-  for (const ExpectedTensor& tensor : expected_tensors(config))
-    for (const std::string& name : tensors_read_for(checkpoint, tensor)) note(name);
-  std::vector<Fingerprint> found{fingerprint_of(config, checkpoint, digests)};
-  if (const KvScales scales = read_kv_scales(config, checkpoint); !scales.tensors.empty()) {
-    for (const std::string& name : scales.tensors) note(name);
-    found.push_back(fingerprint_of(config, checkpoint, digests));
-  }
-  return found;
+  return fingerprints_of(folder, std::numeric_limits<std::size_t>::max());
+}
+
+Fingerprint sampled_fingerprint(const std::filesystem::path& folder) {
+  return fingerprints_of(folder, std::size_t{64} << 10).back();
 }
 
 }  // namespace foretoken

@@ -30,4 +30,9 @@ Fingerprint fingerprint_of(const ModelConfig& config,
 // weight, at the speed of the disk, and keeps none. Throws FatalError as load_model does.
 std::vector<Fingerprint> fingerprints_of_folder(const std::filesystem::path& folder);
 
+// The last of these, of the first 64 KiB of each tensor alone, in a moment: for finding out before
+// a load that two folders are not the same model. Comparable with its own kind only. Throws
+// likewise.
+Fingerprint sampled_fingerprint(const std::filesystem::path& folder);
+
 }  // namespace foretoken

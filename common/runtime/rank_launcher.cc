@@ -16,10 +16,12 @@
 #include <map>
 #include <optional>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "common/base/log.h"
 #include "common/base/result.h"
+#include "common/config/load.h"
 #include "common/runtime/process.h"
 #include "common/runtime/rank_clock.h"
 #include "common/runtime/rank_group.h"
@@ -66,12 +68,15 @@ std::vector<std::string> mpirun_command(const RankLaunch& launch, const fs::path
   };
   // On other hosts this program watches over OpenMPI's daemon, which stays its child.
   const RankHosting others{folder.string(), launch.deadline, {"orted"}};
-  if (launch.hostfile.empty())
+  if (launch.hostfile.empty()) {
     command.insert(command.end(), {"--host", "localhost:" + std::to_string(launch.n_ranks)});
-  else
+  } else {
     command.insert(command.end(), {"--hostfile", launch.hostfile, "--mca", "plm_rsh_no_tree_spawn",
                                    "1", "--leave-session-attached", "--launch-agent",
                                    launch_agent(own_command().front(), others)});
+    for (std::string& word : passed_variables(process_environment()))
+      command.push_back(std::move(word));
+  }
   if (::geteuid() == 0) command.emplace_back("--allow-run-as-root");
   for (std::string& word : own_command()) command.push_back(std::move(word));
   return command;
@@ -291,6 +296,14 @@ int launch_ranks(const RankLaunch& launch) {
   const int code = Launcher(launch).run();
   if (code == kExitOk) log_info("all ranks have ended");
   return code;
+}
+
+std::vector<std::string> passed_variables(const std::map<std::string, std::string>& environment) {
+  std::vector<std::string> options;
+  for (const auto& [name, value] : environment)
+    if (name.starts_with("FORETOKEN_") && name != "FORETOKEN_API_KEY")
+      options.insert(options.end(), {"-x", name});
+  return options;
 }
 
 void join_launcher(int rank) {

@@ -5,7 +5,9 @@
 // is left. It uses no model and no MPI. One thread.
 #pragma once
 
+#include <map>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
 
@@ -23,6 +25,10 @@ struct RankLaunch {
 // exit code for all: 0 after a drain, what the ranks agree on if they ended by themselves, else 75.
 // Throws FatalError if there is no mpirun.
 int launch_ranks(const RankLaunch& launch);
+
+// mpirun's options for the variables of this project, which services read their configuration from:
+// ranks of other hosts get none from it otherwise. Not the key of a client of the edge.
+std::vector<std::string> passed_variables(const std::map<std::string, std::string>& environment);
 
 // In each rank, before it looks for the others: the launcher gets its name, and if what started
 // this rank ends, this rank does too.

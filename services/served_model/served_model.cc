@@ -7,6 +7,7 @@
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/base/log.h"
@@ -14,6 +15,7 @@
 #include "common/config/resolve.h"
 #include "common/engine/follower.h"
 #include "common/model/config.h"
+#include "common/model/fingerprint.h"
 #include "common/model/hf_folder.h"
 #include "common/model/pair.h"
 #include "common/model/shard.h"
@@ -90,6 +92,7 @@ int serve_model(const ModelPlan& plan,
   if (compute.device != "cpu" && is_first) log_mps();
   check_alike(*ranks, "build", build_text());
   check_alike(*ranks, "arithmetic (" + plan.role + ".isa)", backend->numerics());
+  check_plans_alike(*ranks, plan);
   if (is_first)
     log_info("kernels", {{"backend", backend->description()}, {"numerics", backend->numerics()}});
 
@@ -143,6 +146,22 @@ RankLaunch rank_launch(const ModelPlan& plan, const std::string& name) {
           .n_ranks = n_ranks,
           .hostfile = compute.hostfile,
           .deadline = std::chrono::milliseconds(compute.rank_deadline_ms)};
+}
+
+void check_plans_alike(Collective& ranks, const ModelPlan& plan) {
+  if (ranks.size() == 1) return;
+  const LoadOptions& loading = plan.loading;
+  const std::pair<std::string, std::string> settings[] = {
+      {"model.dtype", std::string(weight_dtype_name(loading.dtype))},
+      {"kv_cache.dtype", loading.kv_dtype ? dtype_name(*loading.kv_dtype) : "auto"},
+      {"model.max_model_len",
+       std::to_string(std::max(loading.max_model_len, loading.most_model_len))},
+      {"limits.max_batch_rows", std::to_string(loading.max_rows)},
+      {plan.role + ".rank_sums", plan.compute.rank_sums},
+      {plan.role + ".rank_deadline_ms", std::to_string(plan.compute.rank_deadline_ms)}};
+  for (const auto& [key, value] : settings) check_alike(ranks, key, value);
+  check_alike(ranks, "model in " + plan.folder,
+              "fingerprint " + std::to_string(sampled_fingerprint(plan.folder)));
 }
 
 BackendOptions backend_options(const ModelPlan& plan,

@@ -68,6 +68,9 @@ int serve_model(const ModelPlan& plan,
                 const std::function<int(const ServedModel&)>& serve);
 
 RankLaunch rank_launch(const ModelPlan& plan, const std::string& name);
+// Throws FatalError on every rank where the ranks' plans or the contents of their folders differ:
+// each reads those of its own host.
+void check_plans_alike(Collective& ranks, const ModelPlan& plan);
 // `weight_bytes`: of the model in memory, where that limits the threads.
 BackendOptions backend_options(const ModelPlan& plan,
                                const RankSeat& seat,

@@ -1,5 +1,5 @@
-// What the launcher of ranks decides by itself: when time is up, who is stopped, what a remote
-// shell is told. With a clock that stands still until the test moves it.
+// What the launcher of ranks decides by itself: when time is up, who is stopped, which words
+// and variables go to other hosts. With a clock that stands still until the test moves it.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -15,6 +15,7 @@
 #include "common/runtime/rank_clock.h"
 #include "common/runtime/rank_group.h"
 #include "common/runtime/rank_host.h"
+#include "common/runtime/rank_launcher.h"
 
 namespace foretoken {
 namespace {
@@ -170,6 +171,16 @@ TEST(LaunchAgent, ReachesTheOtherHostWordForWordWhateverThePath) {
     // mpirun finds its daemon by this very word.
     EXPECT_TRUE(line.ends_with(" orted")) << line;
   }
+}
+
+TEST(PassedVariables, AreThoseOfTheConfigurationWithoutTheKeyOfAClient) {
+  EXPECT_EQ(passed_variables({{"FORETOKEN_API_KEY", "secret"},
+                              {"FORETOKEN_MODEL_DTYPE", "int8"},
+                              {"FORETOKEN_TARGET_TENSOR_PARALLEL", "4"},
+                              {"HOME", "/root"},
+                              {"MY_FORETOKEN_X", "1"}}),
+            (std::vector<std::string>{"-x", "FORETOKEN_MODEL_DTYPE", "-x",
+                                      "FORETOKEN_TARGET_TENSOR_PARALLEL"}));
 }
 
 TEST(LaunchAgent, SaysWhatTheHostReads) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -21,6 +22,8 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
 const std::string kFolder = std::string(FORETOKEN_SOURCE_DIR) + "/models/demo-draft";
+
+const std::string kTargetFolder = std::string(FORETOKEN_SOURCE_DIR) + "/models/demo-target";
 
 ModelPlan plan_of(const std::string& role) { return {.role = role, .folder = kFolder}; }
 
@@ -200,6 +203,34 @@ TEST(RanksOf, AreNotStartedWhereTheyCannotHaveADeviceEach) {
   setenv("CUDA_VISIBLE_DEVICES", "3", 1);  // all four would be shown this one
   EXPECT_THROW(rank_launch(plan, "target-0"), FatalError);
   unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+std::vector<std::string> differences(const ModelPlan& first, const ModelPlan& second) {
+  const auto ranks = make_thread_collectives(2);
+  std::vector<std::string> found(2);
+  std::thread other(
+      [&] { found[1] = what_is_wrong([&] { check_plans_alike(*ranks[1], second); }); });
+  found[0] = what_is_wrong([&] { check_plans_alike(*ranks[0], first); });
+  other.join();
+  return found;
+}
+
+TEST(PlansOfRanks, AreAlikeInAllThatTheyComputeWith) {
+  const ModelPlan plan = plan_of("target");
+  EXPECT_THAT(differences(plan, plan), ::testing::Each("nothing"));
+  const auto expect_named = [&](const char* key, const std::function<void(ModelPlan&)>& change) {
+    ModelPlan changed = plan;
+    change(changed);
+    EXPECT_THAT(differences(plan, changed),
+                ::testing::Each(HasSubstr("rank 1 has another " + std::string(key))));
+  };
+  expect_named("model.dtype", [](auto& p) { p.loading.dtype = WeightDType::kI8; });
+  expect_named("kv_cache.dtype", [](auto& p) { p.loading.kv_dtype = DType::kF8E4M3; });
+  expect_named("model.max_model_len", [](auto& p) { p.loading.max_model_len = 64; });
+  expect_named("limits.max_batch_rows", [](auto& p) { p.loading.max_rows = 16; });
+  expect_named("target.rank_sums", [](auto& p) { p.compute.rank_sums = "nccl"; });
+  expect_named("target.rank_deadline_ms", [](auto& p) { p.compute.rank_deadline_ms = 2000; });
+  expect_named("model in ", [](auto& p) { p.folder = kTargetFolder; });
 }
 
 TEST(CacheBlocks, AreAsManyAsFitAndNoMoreThanTheLongestSequencesFill) {
