@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/collective/collective.h"
@@ -29,16 +30,21 @@ class SliceChooser {
               std::vector<TopLogprob>& top);
 
  private:
+  // A run of the plan's rows: from `begin`, without `end`.
+  struct Rows {
+    std::int32_t begin = 0;
+    std::int32_t end = 0;
+    std::int32_t n() const { return end - begin; }
+  };
   void choose_by_maximum(std::vector<Choice>& choices);
   void merge(const StepPlan& plan,
-             const float* logits,
+             const ChooseArgs& all,
              std::vector<Choice>& choices,
              std::vector<TopLogprob>& top);
-  void describe(const StepPlan& plan,
-                const float* logits,
-                bool wants_top,
-                std::int32_t n_candidates);
-  void gather(std::size_t n_rows, std::int32_t n_candidates);
+  std::vector<Rows> runs_of(std::span<const std::int32_t> rows, std::int32_t n_candidates) const;
+  ChooseArgs upload(const StepPlan& plan, const float* logits);
+  void describe(const ChooseArgs& all, Rows rows, bool wants_top, std::int32_t n_candidates);
+  void gather(Rows rows, std::int32_t n_candidates);
 
   Backend& backend_;
   Collective& ranks_;

@@ -11,6 +11,8 @@ namespace {
 constexpr float kLeast = -std::numeric_limits<float>::infinity();
 // Nuclei of usual texts are smaller; what is not enough is asked for again.
 constexpr std::int32_t kFirstCandidates = 256;
+// A greater top-k is not asked of every row for the sake of one.
+constexpr std::int32_t kMostFirst = 2048;
 
 bool ranks_before(const SliceCandidate& a, const SliceCandidate& b) {
   return a.adjusted != b.adjusted ? a.adjusted > b.adjusted : a.token < b.token;
@@ -191,7 +193,7 @@ std::int32_t first_candidate_count(std::span<const RowRule> rules, std::int32_t 
   for (const RowRule& rule : rules) {
     if (!needs_candidates(rule, n_valid)) continue;
     const bool has_top_k = rule.top_k > 0 && rule.top_k < n_valid;
-    n = std::max(n, has_top_k ? rule.top_k : kFirstCandidates);
+    n = std::max(n, has_top_k ? std::min(rule.top_k, kMostFirst) : kFirstCandidates);
   }
   return std::min(n, n_valid);
 }

@@ -27,7 +27,8 @@ struct GatheredSlices {
 
 // Whether the rule needs candidates; n_valid: all ids that may be chosen.
 bool needs_candidates(const RowRule& rule, std::int32_t n_valid);
-// How many of each slice are asked for at first: enough for top-k, usually enough for the others.
+// How many of each slice are asked for at first: enough for top-k up to 2048, usually enough for
+// the others.
 std::int32_t first_candidate_count(std::span<const RowRule> rules, std::int32_t n_valid);
 
 // The choice of a row, and its likeliest ids into `top` if the rule wants them. False: the

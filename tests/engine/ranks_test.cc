@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -18,6 +19,7 @@
 #include "common/engine/draft_engine.h"
 #include "common/engine/follower.h"
 #include "common/engine/rank_setup.h"
+#include "common/engine/slice_chooser.h"
 #include "common/engine/target_engine.h"
 #include "common/model/config.h"
 #include "common/model/init_random.h"
@@ -549,6 +551,103 @@ TEST(Leader, AsksWhetherAllAreThereWellWithinThePatienceOfTheOthers) {
     EXPECT_EQ(ranks.n, 0) << patience.count() << " ms";
     leader.check_ranks(now += milliseconds(1));
     EXPECT_EQ(ranks.n, 1) << patience.count() << " ms";
+  }
+}
+
+// Counts what this rank gives to the others.
+class CountedGathers final : public Collective {
+ public:
+  explicit CountedGathers(Collective& ranks) : ranks_(ranks) {}
+  int rank() const override { return ranks_.rank(); }
+  int size() const override { return ranks_.size(); }
+  std::size_t n_bytes = 0;
+
+ private:
+  void do_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    n_bytes += mine.size();
+    ranks_.gather(mine, all);
+  }
+  void do_broadcast(std::vector<std::byte>& bytes) override { ranks_.broadcast(bytes); }
+
+  Collective& ranks_;
+};
+
+// Rows of two slices, some of which most of the vocabulary stays in.
+struct WideRows {
+  static constexpr std::int32_t kSlice = 4096, kValid = 8190;
+  StepPlan plan;
+  std::vector<float> logits;  // [n_rows, 2 * kSlice]
+
+  explicit WideRows(std::span<const RowRule> rules) {
+    plan.rules.assign(rules.begin(), rules.end());
+    std::mt19937 random(5);
+    for (const RowRule& rule : rules)
+      for (std::int32_t id = 0; id < 2 * kSlice; ++id)
+        logits.push_back(static_cast<float>(random() % 1000) / (is_wide(rule) ? 1000.0f : 10.0f));
+  }
+  static bool is_wide(const RowRule& rule) { return rule.top_p > 0.99f; }
+
+  std::vector<Choice> by_whole_logits(Backend& backend) const {
+    std::vector<Choice> choices(plan.rules.size());
+    backend.choose({.logits = logits.data(),
+                    .n_rows = static_cast<std::int32_t>(choices.size()),
+                    .vocab = 2 * kSlice,
+                    .n_valid = kValid,
+                    .rules = plan.rules.data(),
+                    .choices = choices.data()});
+    return choices;
+  }
+  // Those of rank 1; n_bytes: what it gave.
+  std::vector<Choice> by_slices(std::size_t& n_bytes) const {
+    const auto ranks = make_thread_collectives(2);
+    std::vector<Choice> choices;
+    const auto choose = [&](std::size_t rank) {
+      std::vector<float> own;
+      for (auto row = logits.begin(); row != logits.end(); row += 2 * kSlice) {
+        const auto begin = row + static_cast<std::ptrdiff_t>(rank) * kSlice;
+        own.insert(own.end(), begin, begin + kSlice);
+      }
+      const auto backend = on_the_cpu();
+      CountedGathers counted(*ranks[rank]);
+      SliceChooser chooser(*backend, counted,
+                           {.first_id = static_cast<std::int32_t>(rank) * kSlice, .n_ids = kSlice},
+                           kValid);
+      std::vector<Choice> got;
+      std::vector<TopLogprob> none;
+      chooser.choose(plan, own.data(), got, none);
+      if (rank == 0) return;
+      choices = got;
+      n_bytes = counted.n_bytes;
+    };
+    std::thread first([&] { choose(0); });
+    choose(1);
+    first.join();
+    return choices;
+  }
+};
+
+// Row 5, 6 and 11 of 16 need most of the vocabulary.
+TEST(SliceChooser, ExchangesMoreCandidatesOfUndecidedRowsAlone) {
+  for (const std::int32_t top_k : {0, 6000}) {
+    SCOPED_TRACE(top_k);
+    std::vector<RowRule> rules(16, {.temperature = 1, .top_p = 0.9f});
+    for (std::size_t row = 0; row < rules.size(); ++row) rules[row].seed = row;
+    for (const std::size_t row : {5u, 6u, 11u}) rules[row].top_p = 0.9999f;
+    rules[6].top_k = top_k;
+    const WideRows rows(rules);
+    const auto backend = on_the_cpu();
+    const std::vector<Choice> wanted = rows.by_whole_logits(*backend);
+    std::size_t n_bytes = 0;
+    const std::vector<Choice> got = rows.by_slices(n_bytes);
+    ASSERT_EQ(got.size(), wanted.size());
+    for (std::size_t row = 0; row < got.size(); ++row) {
+      EXPECT_EQ(got[row].token, wanted[row].token) << row;
+      EXPECT_EQ(got[row].score, wanted[row].score) << row;
+    }
+    const std::size_t at_first = top_k == 0 ? 256 : 2048, most = WideRows::kValid + 1;
+    const std::size_t n_candidates = 16 * at_first + 3 * (2048 + most);
+    EXPECT_LE(n_bytes, n_candidates * sizeof(SliceCandidate) + 25 * sizeof(SliceChoice));
+    EXPECT_GT(n_bytes, 3 * most * sizeof(SliceCandidate)) << "else one exchange was enough";
   }
 }
 
