@@ -72,6 +72,10 @@ std::vector<std::string> names_clients_use(const Config& config) {
   return names;
 }
 
+std::size_t most_of(const LimitsSection& limits) {
+  return std::size_t{limits.max_running} + limits.max_waiting;
+}
+
 }  // namespace
 
 bool may_differ_by_model(std::string_view section, std::string_view key) {
@@ -201,6 +205,28 @@ std::vector<ModelInstances> models_of(const LoadedConfig& loaded) {
   for (const auto& [name, config] : loaded.models) models.push_back({name, config});
   if (models.empty()) models.push_back({"", loaded.config});
   return models;
+}
+
+std::vector<RequestLimit> request_limits(const LoadedConfig& loaded) {
+  std::vector<RequestLimit> limits;
+  for (const auto& [model, config] : loaded.models)
+    limits.push_back({model, names_clients_use(config), most_of(config.limits)});
+  return limits;
+}
+
+const RequestLimit* limit_of(std::span<const RequestLimit> limits, std::string_view name) {
+  if (name.empty()) return nullptr;  // an alias "*" would stand for it
+  const auto found = std::find_if(limits.begin(), limits.end(), [&](const RequestLimit& limit) {
+    return std::any_of(limit.names.begin(), limit.names.end(),
+                       [&](const std::string& known) { return stands_for(known, name); });
+  });
+  return found == limits.end() ? nullptr : &*found;
+}
+
+std::size_t most_requests(const LoadedConfig& loaded) {
+  std::size_t n = 0;
+  for (const ModelInstances& model : models_of(loaded)) n += most_of(model.config.limits);
+  return n;
 }
 
 }  // namespace foretoken

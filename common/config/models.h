@@ -3,7 +3,9 @@
 // its configuration as if that were the only model. Pure.
 #pragma once
 
+#include <cstddef>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,8 +15,8 @@
 
 namespace foretoken {
 
-// Whether [section.NAME] may hold this key: what a tokenizer, draft or target reads and the router
-// and the edge do not.
+// Whether [section.NAME] may hold this key: what a tokenizer, draft or target reads. Of these the
+// router and the edge read the limits of requests alone, by model (request_limits()).
 bool may_differ_by_model(std::string_view section, std::string_view key);
 // Whether [section] may not hold it where models are declared: what each has for itself.
 bool is_each_models_own(std::string_view section, std::string_view key);
@@ -46,5 +48,18 @@ struct ModelInstances {
   }
 };
 std::vector<ModelInstances> models_of(const LoadedConfig& loaded);
+
+// How many requests of one declared model the router holds at a time.
+struct RequestLimit {
+  std::string model;               // NAME of [model.NAME]
+  std::vector<std::string> names;  // by which requests mean it
+  std::size_t most = 0;            // limits.NAME.max_running + limits.NAME.max_waiting
+};
+// Of each declared model; empty where none is declared.
+std::vector<RequestLimit> request_limits(const LoadedConfig& loaded);
+// The one of the model that a request calls so; null: that is none of the declared ones, or empty.
+const RequestLimit* limit_of(std::span<const RequestLimit> limits, std::string_view name);
+// How many requests of all models the router holds at a time: the sum of their limits.
+std::size_t most_requests(const LoadedConfig& loaded);
 
 }  // namespace foretoken

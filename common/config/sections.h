@@ -112,7 +112,7 @@ struct LimitsSection {
       "sequences a target works on at a time; an eighth more for tenants or connections that have "
       "few");
     v("max_waiting", s.max_waiting, in_range(0, 65536),
-      "requests that may queue beyond those; more are refused");
+      "requests of a model that may queue beyond those; more are refused");
     v("request_timeout_s", s.request_timeout_s, in_range(1, 3600),
       "a request without timeout_ms ends after this");
     v("max_batch_rows", s.max_batch_rows, in_range(1, 65536),

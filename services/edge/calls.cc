@@ -53,6 +53,11 @@ void join(wire::ClientPiece& piece, wire::ClientPiece next) {
 
 }  // namespace
 
+std::size_t CallLimits::most_at_a_time(const std::string& model) const {
+  const RequestLimit* own = limit_of(of_models, model);
+  return std::max<std::size_t>(1, (own == nullptr ? of_all : own->most) / 2);
+}
+
 Call::~Call() { give_up(); }
 
 void Call::give_up() {
@@ -149,7 +154,7 @@ std::optional<std::uint32_t> Call::time_left_ms(const wire::ClientRequest& reque
 }
 
 void Call::send(std::size_t most) {
-  for (; most > 0 && !unsent_.empty() && n_at_work_ < calls_.limits_.most_at_a_time; --most) {
+  for (; most > 0 && !unsent_.empty() && n_at_work_ < most_at_a_time_; --most) {
     const std::size_t i = unsent_.front();
     unsent_.pop_front();
     const auto left = time_left_ms(requests_[i]);
@@ -188,15 +193,16 @@ bool Call::joins_waiting(std::size_t request, wire::ClientAnswer& answer) {
 
 Calls::Calls(asio::io_context& context, const BusSection& bus, CallLimits limits)
     : context_(context),
-      limits_(limits),
+      limits_(std::move(limits)),
       router_(bus, [this](std::vector<wire::ClientAnswer> answers) {
         asio::post(context_,
                    [this, answers = std::move(answers)]() mutable { take(std::move(answers)); });
       }) {}
 
 std::shared_ptr<Call> Calls::start(std::vector<wire::ClientRequest> requests) {
-  std::shared_ptr<Call> call(new Call(context_, *this, std::move(requests)));
-  call->send(limits_.most_at_a_time);
+  const std::size_t most = limits_.most_at_a_time(requests.front().model);
+  std::shared_ptr<Call> call(new Call(context_, *this, std::move(requests), most));
+  call->send(most);
   return call;
 }
 

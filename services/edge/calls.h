@@ -15,14 +15,21 @@
 #include <utility>
 #include <vector>
 
+#include "common/config/models.h"
 #include "services/edge/asio.h"
 #include "services/edge/router_thread.h"
 
 namespace foretoken::edge {
 
 struct CallLimits {
-  std::size_t most_at_a_time = 1;  // requests of one call that are at the router
-  Duration timeout{};              // of a request that says none: limits.request_timeout_s
+  // Requests that the router holds: of declared models, and of all.
+  std::vector<RequestLimit> of_models;
+  std::size_t of_all = 1;
+  Duration timeout{};  // of a request that says none: limits.request_timeout_s
+
+  // Requests of one call for this model that are at the router: half of what it holds, so that a
+  // call for many answers leaves room for others.
+  std::size_t most_at_a_time(const std::string& model) const;
 };
 
 // What is unfinished of it is cancelled when its last holder lets it go.
@@ -59,9 +66,11 @@ class Call : public std::enable_shared_from_this<Call> {
   enum class State : std::uint8_t { kUnsent, kAtWork, kOver };
   Call(boost::asio::io_context& context,
        class Calls& calls,
-       std::vector<wire::ClientRequest> requests)
+       std::vector<wire::ClientRequest> requests,
+       std::size_t most_at_a_time)
       : calls_(calls),
         requests_(std::move(requests)),
+        most_at_a_time_(most_at_a_time),
         ids_(requests_.size()),
         states_(requests_.size()),
         unsent_(requests_.size()),
@@ -83,6 +92,7 @@ class Call : public std::enable_shared_from_this<Call> {
 
   class Calls& calls_;
   std::vector<wire::ClientRequest> requests_;  // empty where the last answer is here
+  const std::size_t most_at_a_time_;
   std::vector<RequestId> ids_;
   std::vector<State> states_;
   // Lists, since an empty deque takes 0.6 KB, for each of thousands of streams.
@@ -104,8 +114,8 @@ class Calls {
  public:
   Calls(boost::asio::io_context& context, const BusSection& bus, CallLimits limits);
 
-  // Sends requests, each with a fresh id. One that finds no room is sent again where others of its
-  // call are at work or have ended.
+  // Sends requests for one model, each with a fresh id; at least one. One that finds no room is
+  // sent again where others of its call are at work or have ended.
   std::shared_ptr<Call> start(std::vector<wire::ClientRequest> requests);
   std::shared_ptr<Call> start(wire::ClientRequest request);
   // Before the context ends: nothing is posted to it afterwards.

@@ -8,6 +8,7 @@
 #include "common/base/host_and_port.h"
 #include "common/base/log.h"
 #include "common/config/load.h"
+#include "common/config/models.h"
 #include "common/config/resolve.h"
 #include "common/runtime/process.h"
 #include "common/runtime/service_main.h"
@@ -27,11 +28,10 @@ wire::Hello hello_of(const std::string& name) {
           .pid = static_cast<std::uint64_t>(::getpid())};
 }
 
-// Half of what the router holds: a request for many answers leaves room for others.
-CallLimits call_limits(const LimitsSection& limits) {
-  return {.most_at_a_time =
-              std::max<std::size_t>(1, (std::size_t{limits.max_running} + limits.max_waiting) / 2),
-          .timeout = std::chrono::seconds(limits.request_timeout_s)};
+CallLimits call_limits(const LoadedConfig& loaded) {
+  return {.of_models = request_limits(loaded),
+          .of_all = most_requests(loaded),
+          .timeout = std::chrono::seconds(loaded.config.limits.request_timeout_s)};
 }
 
 // Of a request that no route has seen. `body_key`: what sets the limit of its body; "" = nothing.
@@ -66,22 +66,22 @@ TracerOptions traces_of(const EdgeSection& section) {
 
 }  // namespace
 
-EdgeService::EdgeService(const Config& config,
+EdgeService::EdgeService(const LoadedConfig& loaded,
                          const std::string& name,
                          wire::Speaker& speaker,
                          Metrics& metrics)
-    : WorkerService({router_endpoint(config.bus),
-                     std::chrono::milliseconds(config.bus.heartbeat_ms), kLastWords},
+    : WorkerService({router_endpoint(loaded.config.bus),
+                     std::chrono::milliseconds(loaded.config.bus.heartbeat_ms), kLastWords},
                     hello_of(name),
                     speaker,
                     metrics),
-      options_{.section = config.edge,
-               .metrics_host = host_of(host_and_port_in(config.metrics.listen)),
+      options_{.section = loaded.config.edge,
+               .metrics_host = host_of(host_and_port_in(loaded.config.metrics.listen)),
                .build = build_text()},
-      metrics_address_(host_and_port_in(config.metrics.listen)),
-      traces_(traces_of(config.edge)),
-      bus_(config.bus),
-      call_limits_(call_limits(config.limits)),
+      metrics_address_(host_and_port_in(loaded.config.metrics.listen)),
+      traces_(traces_of(loaded.config.edge)),
+      bus_(loaded.config.bus),
+      call_limits_(call_limits(loaded)),
       context_(std::make_unique<boost::asio::io_context>(1)) {}
 
 EdgeService::~EdgeService() { on_end(); }

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "common/base/host_and_port.h"
-#include "common/config/sections.h"
+#include "common/config/load.h"
 #include "common/runtime/metrics.h"
 #include "common/runtime/worker_service.h"
 #include "services/edge/asio.h"
@@ -22,7 +22,7 @@ namespace foretoken::edge {
 class EdgeService final : public WorkerService {
  public:
   // Throws FatalError for an address beyond this machine without keys.
-  EdgeService(const Config& config,
+  EdgeService(const LoadedConfig& loaded,
               const std::string& name,
               wire::Speaker& speaker,
               Metrics& metrics);

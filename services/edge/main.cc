@@ -5,9 +5,9 @@
 int main(int argc, char** argv) {
   using namespace foretoken;
   return service_main({"edge", argc, argv, "Speaks HTTP with clients, and with the router as one."},
-                      [](const Config& config, Runtime& runtime) {
+                      [](const Config&, Runtime& runtime) {
                         wire::Speaker speaker = runtime.speaker();
-                        edge::EdgeService service(config, runtime.name(), speaker,
+                        edge::EdgeService service(runtime.loaded(), runtime.name(), speaker,
                                                   runtime.metrics());
                         return runtime.serve(service);
                       });

@@ -124,6 +124,7 @@ class Request {
   // The name of its model, of those served; empty: it is none of them, or not settled yet. Never
   // the word of a client, for there are any number of those.
   std::string model_among(std::span<const wire::Hello* const> served) const;
+  const wire::ClientRequest& asked() const { return asked_; }
   const Peer& peer() const { return peer_; }
   std::uint32_t series() const { return series_; }
   FlowId flow() const { return flow_; }

@@ -45,7 +45,7 @@ bool RequestTable::apply(RequestId id, TimePoint now, const Event& event) {
     if (const TimePoint due = entry.request.due(now); due < entry.due) set_due(entry, due);
     return true;
   }
-  remove(entry.request, now);
+  remove(entry, now);
   due_.erase({entry.due, id});
   requests_.erase(it);
   return true;
@@ -57,12 +57,14 @@ void RequestTable::set_due(Entry& entry, TimePoint due) {
   due_.insert({due, entry.request.id()});
 }
 
-void RequestTable::remove(const Request& request, TimePoint now) {
+void RequestTable::remove(const Entry& entry, TimePoint now) {
+  const Request& request = entry.request;
   if (const auto& reply = request.final_reply())
     finished_.keep(request.id(), request.content(), *reply, now);
   finished_.end(request.id(), request.content(), request.series(), now);
   count_down(per_client_, connection_of(request.peer()));
-  count_down(per_flow_, request.flow());
+  held_.remove(request.flow());
+  if (entry.limit != nullptr) held_of_model_.at(entry.limit).remove(request.flow());
 }
 
 std::vector<RequestId> RequestTable::ids_of(const std::function<bool(const Request&)>& fits) const {
@@ -88,21 +90,51 @@ void RequestTable::answer_error(
   out.push_back(ToClient{peer, id, wire::client_error(id, error, retry_ms)});
 }
 
-std::optional<Error> RequestTable::why_full(const Peer& peer, FlowId flow) const {
+void RequestTable::Held::add(FlowId flow) {
+  ++n;
+  ++of_flow[flow];
+}
+
+void RequestTable::Held::remove(FlowId flow) {
+  --n;
+  count_down(of_flow, flow);
+}
+
+std::string RequestTable::Held::why_full(FlowId flow,
+                                         std::size_t most,
+                                         const std::string& model,
+                                         const std::string& keys) const {
+  const std::string holds = "the router holds " + std::to_string(n) + " requests" +
+                            (model.empty() ? "" : " for model " + model);
+  if (n >= most) return holds + "; the limit is " + keys;
+  const auto found = of_flow.find(flow);
+  const std::size_t kept_free = most / kKeptFree;
+  if (found != of_flow.end() && found->second >= kept_free && kept_free > 0 &&
+      n + kept_free >= most)
+    return holds + ", " + std::to_string(found->second) +
+           " of this tenant or connection; the last " + std::to_string(kept_free) + " of " + keys +
+           " are for others";
+  return {};
+}
+
+std::optional<Error> RequestTable::why_full(const Peer& peer,
+                                            FlowId flow,
+                                            const RequestLimit* limit) const {
   const auto full = [](std::string message) {
     return Error{ErrorCode::kQueueFull, std::move(message)};
   };
-  const std::string n_held = std::to_string(size());
-  if (size() >= rules_.max_requests)
-    return full("the router holds " + n_held +
-                " requests; the limit is limits.max_running + limits.max_waiting");
-  const auto of_flow = per_flow_.find(flow);
-  const std::size_t kept_free = rules_.max_requests / kKeptFree;
-  if (of_flow != per_flow_.end() && of_flow->second >= kept_free && kept_free > 0 &&
-      size() + kept_free >= rules_.max_requests)
-    return full("the router holds " + n_held + " requests, " + std::to_string(of_flow->second) +
-                " of this tenant or connection; the last " + std::to_string(kept_free) +
-                " of limits.max_running + limits.max_waiting are for others");
+  const std::string of_all = rules_.model_limits.empty() ? "" : " of all models";
+  if (auto why = held_.why_full(flow, rules_.max_requests, {},
+                                "limits.max_running + limits.max_waiting" + of_all);
+      !why.empty())
+    return full(std::move(why));
+  if (const auto held = held_of_model_.find(limit); held != held_of_model_.end()) {
+    const std::string section = "limits." + limit->model + ".";
+    if (auto why = held->second.why_full(flow, limit->most, limit->model,
+                                         section + "max_running + " + section + "max_waiting");
+        !why.empty())
+      return full(std::move(why));
+  }
   const auto of_client = per_client_.find(connection_of(peer));
   if (of_client != per_client_.end() && of_client->second >= rules_.max_per_client)
     return full("this connection has " + std::to_string(rules_.max_per_client) +
@@ -144,15 +176,17 @@ void RequestTable::submit(const Peer& peer,
     return;
   }
   const FlowId flow = flow_of(asked.tenant, peer);
-  if (const auto full = why_full(peer, flow)) return refuse(*full, 1000);
-  if (auto readable = grammars_.check(asked.params); !readable.ok())
-    return refuse(readable.error(), 0);
   Request request(context_, id, peer, std::move(asked), content, now);
   if (auto settled = request.settle_model(now); !settled.ok()) return refuse(settled.error(), 0);
+  const RequestLimit* limit = limit_of(rules_.model_limits, request.asked().model);
+  if (const auto full = why_full(peer, flow, limit)) return refuse(*full, 1000);
+  if (auto readable = grammars_.check(request.asked().params); !readable.ok())
+    return refuse(readable.error(), 0);
   ++per_client_[connection_of(peer)];
-  ++per_flow_[flow];
+  held_.add(flow);
+  if (limit != nullptr) held_of_model_[limit].add(flow);
   ++counters_.accepted;
-  requests_.emplace(id, Entry{std::move(request), TimePoint::max()});
+  requests_.emplace(id, Entry{std::move(request), limit, TimePoint::max()});
   apply(id, now, [&](Request& accepted) { accepted.begin(now, out); });
 }
 

@@ -94,10 +94,24 @@ class RequestTable {
  private:
   struct Entry {
     Request request;
+    const RequestLimit* limit;  // of its model, that it counts against; null: it has none
     TimePoint due;
   };
+  // Requests that count against one limit.
+  struct Held {
+    std::size_t n = 0;
+    std::unordered_map<FlowId, std::size_t> of_flow;
+    void add(FlowId flow);
+    void remove(FlowId flow);
+    // Why there is no room for one more of this flow; empty: there is. `model`, of which `keys` set
+    // the limit, is empty for all models.
+    std::string why_full(FlowId flow,
+                         std::size_t most,
+                         const std::string& model,
+                         const std::string& keys) const;
+  };
   // Why a new request of this client cannot be taken; nothing: it can.
-  std::optional<Error> why_full(const Peer& peer, FlowId flow) const;
+  std::optional<Error> why_full(const Peer& peer, FlowId flow, const RequestLimit* limit) const;
   void answer_error(
       const Peer& peer, RequestId id, const Error& error, std::uint32_t retry_ms, Actions& out);
   void join(Request& request, const Peer& peer, Actions& out);
@@ -105,7 +119,7 @@ class RequestTable {
   bool apply(RequestId id, TimePoint now, const Event& event);
   // The ids of those that fit, in order: equal histories give equal messages.
   std::vector<RequestId> ids_of(const std::function<bool(const Request&)>& fits) const;
-  void remove(const Request& request, TimePoint now);
+  void remove(const Entry& entry, TimePoint now);
   void set_due(Entry& entry, TimePoint due);
   TimePoint next_due() const;
   void give_places(TimePoint now, Actions& out);
@@ -121,7 +135,8 @@ class RequestTable {
   std::set<std::pair<TimePoint, RequestId>> due_;
   TimePoint places_due_ = TimePoint::max();  // to be looked at again, while requests wait
   FinishedReplies finished_;
-  std::unordered_map<FlowId, std::size_t> per_flow_;
+  Held held_;  // all
+  std::map<const RequestLimit*, Held> held_of_model_;
   std::map<Peer, std::size_t> per_client_;
 };
 

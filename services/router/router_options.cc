@@ -34,7 +34,8 @@ RouterServiceOptions router_options(const LoadedConfig& loaded, const std::strin
                                .name = name,
                                .build = build_text(),
                                .heartbeat = std::chrono::milliseconds(config.bus.heartbeat_ms)};
-  options.rules.max_requests = std::size_t{config.limits.max_running} + config.limits.max_waiting;
+  options.rules.max_requests = most_requests(loaded);
+  options.rules.model_limits = request_limits(loaded);
   options.rules.default_draft_len = config.speculation.draft_len;
   options.rules.timeout = std::chrono::seconds(config.limits.request_timeout_s);
   options.rules.default_model = config.router.default_model;

@@ -1030,6 +1030,64 @@ TEST_F(TwoModels, DefaultIsTheModelOfRequestsThatNameNone) {
   EXPECT_EQ(kOther, opens[0].first);
 }
 
+// Models "m" and "n" (and "nn"), each with a limit of its own.
+class LimitsOfModels : public TwoModels {
+ protected:
+  void SetUp() override {
+    TwoModels::SetUp();
+    join_other();
+    pool.find(kOther)->hello.aliases = {"n*"};
+  }
+  void submit_for(const std::string& model, const std::string& tenant = {}) {
+    auto request = ask();
+    request.model = model;
+    request.tenant = tenant;
+    limited.submit(client(), {9, ++n_}, request, n_, now, out);
+  }
+  RequestTable limited{
+      RequestRules{.max_requests = 36, .model_limits = {{"chat", {"m"}, 4}, {"code", {"n*"}, 32}}},
+      pool};
+  std::uint64_t n_ = 0;
+};
+
+TEST_F(LimitsOfModels, TheQueueOfOneModelLeavesThePlacesOfAnother) {
+  for (int i = 0; i < 5; ++i) submit_for("m");
+  auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("queue_full", errors[0].error.code);
+  EXPECT_EQ(
+      "the router holds 4 requests for model chat; the limit is limits.chat.max_running + "
+      "limits.chat.max_waiting",
+      errors[0].error.message);
+  submit_for("n");
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+  limited.cancel(client(), {9, 1}, now, out);
+  submit_for("m");
+  EXPECT_TRUE(answers<wire::ClientError>().empty()) << "one of chat has ended";
+}
+
+TEST_F(LimitsOfModels, NamesOfOneModelShareItsLimit) {
+  for (int i = 0; i < 15; ++i) submit_for("n", "a");
+  for (int i = 0; i < 15; ++i) submit_for("nn", "b");
+  submit_for("n", "c");
+  submit_for("nn", "d");
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+  submit_for("n", "e");
+  EXPECT_EQ(1u, answers<wire::ClientError>().size());
+}
+
+TEST_F(LimitsOfModels, TheLastPlacesOfEachModelAreForFlowsThatHaveFew) {
+  for (int i = 0; i < 31; ++i) submit_for("n", "many");
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ(
+      "the router holds 30 requests for model code, 30 of this tenant or connection; the last 2 of "
+      "limits.code.max_running + limits.code.max_waiting are for others",
+      errors[0].error.message);
+  submit_for("n", "few");
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+}
+
 TEST_F(RequestTableTest, AModelMayRegisterALittleLaterThanTheOthersAfterARestartOfTheRouter) {
   RequestTable fresh{RequestRules{.max_requests = 4, .registration = seconds(3)}, pool};
   fresh.begin(now);
@@ -1151,6 +1209,22 @@ TEST(RouterOptions, KnowTheOnlyModelWhereAllServicesAreOfThisHost) {
   loaded.config.bus.router = "tcp://127.0.0.1:5554";
   loaded.models = {{"one", loaded.config}, {"two", loaded.config}};
   EXPECT_EQ("", router_options(loaded, "router-0").rules.only_model);
+}
+
+TEST(RouterOptions, BoundTheRequestsOfEachModelAndOfAll) {
+  LoadedConfig loaded;
+  loaded.config.limits.max_running = 8;
+  loaded.config.limits.max_waiting = 100;
+  EXPECT_EQ(108u, router_options(loaded, "router-0").rules.max_requests);
+  EXPECT_TRUE(router_options(loaded, "router-0").rules.model_limits.empty());
+  loaded.models = {{"chat", loaded.config}, {"code", loaded.config}};
+  loaded.models.at("chat").limits.max_waiting = 4000;
+  const RequestRules rules = router_options(loaded, "router-0").rules;
+  EXPECT_EQ(4008u + 108u, rules.max_requests);
+  ASSERT_EQ(2u, rules.model_limits.size());
+  EXPECT_EQ("chat", rules.model_limits[0].model);
+  EXPECT_EQ(4008u, rules.model_limits[0].most);
+  EXPECT_EQ(108u, rules.model_limits[1].most);
 }
 
 TEST_F(NewRouter, ARequestForTheOnlyConfiguredModelDoesNotWaitForOthersToRegister) {
