@@ -214,7 +214,7 @@ std::vector<RequestLimit> request_limits(const LoadedConfig& loaded) {
   return limits;
 }
 
-const RequestLimit* limit_of(std::span<const RequestLimit> limits, std::string_view name) {
+const RequestLimit* request_limit_of(std::span<const RequestLimit> limits, std::string_view name) {
   if (name.empty()) return nullptr;  // an alias "*" would stand for it
   const auto found = std::find_if(limits.begin(), limits.end(), [&](const RequestLimit& limit) {
     return std::any_of(limit.names.begin(), limit.names.end(),

@@ -58,7 +58,7 @@ struct RequestLimit {
 // Of each declared model; empty where none is declared.
 std::vector<RequestLimit> request_limits(const LoadedConfig& loaded);
 // The one of the model that a request calls so; null: that is none of the declared ones, or empty.
-const RequestLimit* limit_of(std::span<const RequestLimit> limits, std::string_view name);
+const RequestLimit* request_limit_of(std::span<const RequestLimit> limits, std::string_view name);
 // How many requests of all models the router holds at a time: the sum of their limits.
 std::size_t most_requests(const LoadedConfig& loaded);
 

@@ -54,7 +54,8 @@ void join(wire::ClientPiece& piece, wire::ClientPiece next) {
 }  // namespace
 
 std::size_t CallLimits::most_at_a_time(const std::string& model) const {
-  const RequestLimit* own = limit_of(of_models, model);
+  const bool is_default = model.empty() || model == "default";
+  const RequestLimit* own = request_limit_of(of_models, is_default ? default_model : model);
   return std::max<std::size_t>(1, (own == nullptr ? of_all : own->most) / 2);
 }
 

@@ -25,7 +25,8 @@ struct CallLimits {
   // Requests that the router holds: of declared models, and of all.
   std::vector<RequestLimit> of_models;
   std::size_t of_all = 1;
-  Duration timeout{};  // of a request that says none: limits.request_timeout_s
+  std::string default_model = {};  // of requests that name none
+  Duration timeout{};              // of a request that says none: limits.request_timeout_s
 
   // Requests of one call for this model that are at the router: half of what it holds, so that a
   // call for many answers leaves room for others.

@@ -31,6 +31,7 @@ wire::Hello hello_of(const std::string& name) {
 CallLimits call_limits(const LoadedConfig& loaded) {
   return {.of_models = request_limits(loaded),
           .of_all = most_requests(loaded),
+          .default_model = loaded.config.router.default_model,
           .timeout = std::chrono::seconds(loaded.config.limits.request_timeout_s)};
 }
 

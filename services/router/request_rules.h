@@ -17,7 +17,6 @@ namespace foretoken {
 struct RequestRules {
   std::size_t max_requests = 272;  // limits.max_running + limits.max_waiting; of several, the sum
   std::vector<RequestLimit> model_limits;  // of each model that the configuration declares
-  std::size_t max_per_client = 4096;  // unanswered requests of one connection, such as an edge's
   FinishedReplies::Limits finished;
   std::string default_model;  // router.default_model: of requests that name none
   // The model of a configuration that has one, with every service on this host: a request that

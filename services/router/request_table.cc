@@ -15,11 +15,6 @@ constexpr std::size_t kKeptFree = 16;  // one of so many requests is kept for fl
 // A connection, whichever of its questions this is.
 Peer connection_of(const Peer& peer) { return {.socket = peer.socket, .routing = peer.routing}; }
 
-template <class Key, class Counts>
-void count_down(Counts& counts, const Key& key) {
-  if (const auto it = counts.find(key); it != counts.end() && --it->second == 0) counts.erase(it);
-}
-
 }  // namespace
 
 RequestTable::RequestTable(const RequestRules& rules, Pool& pool)
@@ -62,9 +57,7 @@ void RequestTable::remove(const Entry& entry, TimePoint now) {
   if (const auto& reply = request.final_reply())
     finished_.keep(request.id(), request.content(), *reply, now);
   finished_.end(request.id(), request.content(), request.series(), now);
-  count_down(per_client_, connection_of(request.peer()));
-  held_.remove(request.flow());
-  if (entry.limit != nullptr) held_of_model_.at(entry.limit).remove(request.flow());
+  held_.at(entry.limit).remove(request.flow());
 }
 
 std::vector<RequestId> RequestTable::ids_of(const std::function<bool(const Request&)>& fits) const {
@@ -97,7 +90,7 @@ void RequestTable::Held::add(FlowId flow) {
 
 void RequestTable::Held::remove(FlowId flow) {
   --n;
-  count_down(of_flow, flow);
+  if (const auto it = of_flow.find(flow); --it->second == 0) of_flow.erase(it);
 }
 
 std::string RequestTable::Held::why_full(FlowId flow,
@@ -117,29 +110,17 @@ std::string RequestTable::Held::why_full(FlowId flow,
   return {};
 }
 
-std::optional<Error> RequestTable::why_full(const Peer& peer,
-                                            FlowId flow,
-                                            const RequestLimit* limit) const {
-  const auto full = [](std::string message) {
-    return Error{ErrorCode::kQueueFull, std::move(message)};
-  };
-  const std::string of_all = rules_.model_limits.empty() ? "" : " of all models";
-  if (auto why = held_.why_full(flow, rules_.max_requests, {},
-                                "limits.max_running + limits.max_waiting" + of_all);
-      !why.empty())
-    return full(std::move(why));
-  if (const auto held = held_of_model_.find(limit); held != held_of_model_.end()) {
-    const std::string section = "limits." + limit->model + ".";
-    if (auto why = held->second.why_full(flow, limit->most, limit->model,
-                                         section + "max_running + " + section + "max_waiting");
-        !why.empty())
-      return full(std::move(why));
+std::string RequestTable::why_full(FlowId flow, const RequestLimit* limit) const {
+  const auto held = held_.find(limit);
+  if (held == held_.end()) return {};
+  if (limit == nullptr) {
+    const std::string of_all = rules_.model_limits.empty() ? "" : " of all models";
+    return held->second.why_full(flow, rules_.max_requests, {},
+                                 "limits.max_running + limits.max_waiting" + of_all);
   }
-  const auto of_client = per_client_.find(connection_of(peer));
-  if (of_client != per_client_.end() && of_client->second >= rules_.max_per_client)
-    return full("this connection has " + std::to_string(rules_.max_per_client) +
-                " unanswered requests, the most allowed");
-  return std::nullopt;
+  const std::string section = "limits." + limit->model + ".";
+  return held->second.why_full(flow, limit->most, limit->model,
+                               section + "max_running + " + section + "max_waiting");
 }
 
 void RequestTable::submit(const Peer& peer,
@@ -178,13 +159,12 @@ void RequestTable::submit(const Peer& peer,
   const FlowId flow = flow_of(asked.tenant, peer);
   Request request(context_, id, peer, std::move(asked), content, now);
   if (auto settled = request.settle_model(now); !settled.ok()) return refuse(settled.error(), 0);
-  const RequestLimit* limit = limit_of(rules_.model_limits, request.asked().model);
-  if (const auto full = why_full(peer, flow, limit)) return refuse(*full, 1000);
+  const RequestLimit* limit = request_limit_of(rules_.model_limits, request.asked().model);
+  if (auto full = why_full(flow, limit); !full.empty())
+    return refuse({ErrorCode::kQueueFull, std::move(full)}, 1000);
   if (auto readable = grammars_.check(request.asked().params); !readable.ok())
     return refuse(readable.error(), 0);
-  ++per_client_[connection_of(peer)];
-  held_.add(flow);
-  if (limit != nullptr) held_of_model_[limit].add(flow);
+  held_[limit].add(flow);
   ++counters_.accepted;
   requests_.emplace(id, Entry{std::move(request), limit, TimePoint::max()});
   apply(id, now, [&](Request& accepted) { accepted.begin(now, out); });
@@ -192,8 +172,6 @@ void RequestTable::submit(const Peer& peer,
 
 void RequestTable::join(Request& request, const Peer& peer, Actions& out) {
   ++counters_.joined;
-  count_down(per_client_, connection_of(request.peer()));
-  ++per_client_[connection_of(peer)];
   request.join(peer, out);
 }
 

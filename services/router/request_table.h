@@ -110,8 +110,8 @@ class RequestTable {
                          const std::string& model,
                          const std::string& keys) const;
   };
-  // Why a new request of this client cannot be taken; nothing: it can.
-  std::optional<Error> why_full(const Peer& peer, FlowId flow, const RequestLimit* limit) const;
+  // Why a new request of this flow cannot be taken; empty: it can.
+  std::string why_full(FlowId flow, const RequestLimit* limit) const;
   void answer_error(
       const Peer& peer, RequestId id, const Error& error, std::uint32_t retry_ms, Actions& out);
   void join(Request& request, const Peer& peer, Actions& out);
@@ -135,9 +135,7 @@ class RequestTable {
   std::set<std::pair<TimePoint, RequestId>> due_;
   TimePoint places_due_ = TimePoint::max();  // to be looked at again, while requests wait
   FinishedReplies finished_;
-  Held held_;  // all
-  std::map<const RequestLimit*, Held> held_of_model_;
-  std::map<Peer, std::size_t> per_client_;
+  std::map<const RequestLimit*, Held> held_;  // null: of models that are not declared
 };
 
 }  // namespace foretoken

@@ -391,9 +391,10 @@ TEST_F(ModelsTest, TheLimitOfRequestsIsFoundByEachNameOfAModel) {
   const auto loaded = load(kTwo);
   const auto limits = request_limits(loaded);
   ASSERT_EQ(limits.size(), 2u);
-  for (const char* name : {"chat", "gpt"}) EXPECT_EQ(limit_of(limits, name), &limits[0]) << name;
-  EXPECT_EQ(limit_of(limits, "org/code-7b"), &limits[1]);
-  for (const char* name : {"code", ""}) EXPECT_EQ(limit_of(limits, name), nullptr) << name;
+  for (const char* name : {"chat", "gpt"})
+    EXPECT_EQ(request_limit_of(limits, name), &limits[0]) << name;
+  EXPECT_EQ(request_limit_of(limits, "org/code-7b"), &limits[1]);
+  for (const char* name : {"code", ""}) EXPECT_EQ(request_limit_of(limits, name), nullptr) << name;
   EXPECT_EQ(limits[0].most, 8u + 256u);
   EXPECT_EQ(limits[1].most, 4u + 256u);
   EXPECT_EQ(most_requests(loaded), 12u + 2 * 256u);

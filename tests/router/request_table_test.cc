@@ -827,6 +827,18 @@ TEST_F(RequestTableTest, AFullTableRefusesAtOnce) {
   EXPECT_GT(errors[0].error.retry_after_ms, 0u);
 }
 
+// All requests over HTTP come on the one connection of the edge.
+TEST_F(RequestTableTest, OneConnectionMayHaveAsManyRequestsAsTheLimitsAllow) {
+  RequestTable large{RequestRules{.max_requests = 5000}, pool};
+  for (std::uint64_t i = 1; i <= 5000; ++i) {
+    auto request = ask();
+    request.tenant = std::to_string(i % 20);
+    large.submit(client(), {1, i}, request, 5, now, out);
+  }
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+  EXPECT_EQ(5000u, large.size());
+}
+
 TEST_F(RequestTableTest, ABusyTargetMeansTheOtherOneOrARefusalAtOnce) {
   run_to_target();
   hear(kTarget, wire::Busy{.code = ErrorCode::kQueueFull, .message = "full"});
