@@ -154,6 +154,7 @@ class Request {
 
   // request_running.cc: at a target.
   void place(TimePoint now, Actions& out);
+  std::size_t most_tokens(TimePoint now) const;
   void place_at_once(TimePoint now, Actions& out);
   bool is_for(const Worker& target, TimePoint now, Actions& out);
   Duration tokens_interval() const;

@@ -47,21 +47,27 @@ void Request::place(TimePoint now, Actions& out) {
   assign_target(std::nullopt);
   if (placing_.first || !placing_.refused_by.empty()) return place_at_once(now, out);
   // What a model does not allow is said at once, whatever is before it.
-  std::size_t most = SIZE_MAX;  // tokens of its prompt and answer that a target has room for
-  if (const auto first = place_target(context_.pool, need())) {
-    const Worker& worker = *context_.pool.find(*first);
-    if (!is_for(worker, now, out)) return;
-    if (worker.hello.max_model_len != 0) most = worker.hello.max_model_len;
-  }
-  const std::size_t n_asked =
-      prompt_.encoded.tokens.size() +
-      (asked_.given.contains("max_tokens") ? asked_.params.max_tokens : kDefaultMaxTokens);
-  const std::size_t n_tokens = std::min(n_asked, most);
+  if (const auto first = place_target(context_.pool, need()))
+    if (!is_for(*context_.pool.find(*first), now, out)) return;
   context_.places.wait({.id = id_,
                         .flow = flow_,
                         .weight = context_.rules.weight_of(asked_.tenant),
                         .priority = asked_.priority,
-                        .cost = static_cast<double>(std::max(kLeastTokens, n_tokens))});
+                        .cost = static_cast<double>(std::max(kLeastTokens, most_tokens(now)))});
+}
+
+// Of its prompt and answer. No more than the context of its model has room for, also while no
+// target is ready; where no context is known, no more than a request that names no number.
+std::size_t Request::most_tokens(TimePoint now) const {
+  const std::size_t n_prompt = prompt_.encoded.tokens.size();
+  std::size_t longest = 0;
+  for (const wire::Hello* model : context_.pool.models(now))
+    if (answers_to(*model, asked_.model))
+      longest = std::max<std::size_t>(longest, model->max_model_len);
+  const std::size_t n_asked =
+      n_prompt +
+      (asked_.given.contains("max_tokens") ? asked_.params.max_tokens : kDefaultMaxTokens);
+  return std::min(n_asked, longest != 0 ? longest : n_prompt + kDefaultMaxTokens);
 }
 
 void Request::place_at_once(TimePoint now, Actions& out) {

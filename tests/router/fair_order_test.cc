@@ -39,11 +39,12 @@ class FairOrderTest : public testing::Test {
                       .max_waiting = 256};
     pool.hello(header, {.socket = 1, .routing = hello.name}, hello, now);
   }
-  void heartbeat(std::uint32_t queued) {
+  void heartbeat(std::uint32_t queued, bool draining = false) {
     wire::Header header;
     header.sender = kTarget;
     header.incarnation = Incarnation{1};
-    pool.heartbeat(header, {.socket = 1, .routing = "w2"}, {.queued = queued}, now);
+    pool.heartbeat(header, {.socket = 1, .routing = "w2"}, {.queued = queued, .draining = draining},
+                   now);
   }
   // One request with its prompt encoded: it waits for a place, or has one.
   RequestId ask(const std::string& tenant,
@@ -213,6 +214,29 @@ TEST_F(FairOrderTest, MoreThanTheContextHasRoomForCostsNoMoreThanTheContext) {
   for (std::size_t i = before; i < opened.size(); ++i)
     n_unbounded += opened[i].low % 2 == 1 ? 1 : 0;
   EXPECT_NEAR(10, n_unbounded, 1);
+}
+
+TEST_F(FairOrderTest, AnUnboundedRequestCostsTheContextAlsoWhileNoTargetIsReady) {
+  heartbeat(0, true);
+  now += seconds(1);  // what comes from here on is not for the target that drains
+  for (int i = 0; i < 5; ++i) ask("unbounded", kToEndOfContext);
+  for (int i = 0; i < 3; ++i) ask("bounded", 3996);
+  ASSERT_TRUE(opened.empty());
+  join(kTarget, wire::Role::kTarget, 2);
+  table.workers_changed(now, out);
+  take();
+  ASSERT_EQ(8u, opened.size());
+  for (int i = 0; i < 40; ++i) {
+    ask("unbounded", 3996);
+    ask("bounded", 3996);
+  }
+  const std::size_t before = opened.size();
+  for (std::size_t i = 0; i < 30; ++i) finish(opened[i]);
+  ASSERT_EQ(before + 30, opened.size());
+  int n_unbounded = 0;
+  for (std::size_t i = before; i < opened.size(); ++i)
+    n_unbounded += opened[i].low % 2 == 1 ? 1 : 0;
+  EXPECT_NEAR(15, n_unbounded, 3);
 }
 
 // The target's cache may be full while places are free: then it says so, and newcomers wait here.
