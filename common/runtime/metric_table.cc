@@ -183,7 +183,8 @@ constexpr MetricInfo kTable[] = {
     {"tokenizer_stop_strings_total", kCounter, "tokenizer", "", "Stop strings found."},
 
     // ---- services and what joins them
-    {"peer_up", kGauge, "router", "role, peer", "1 while the service answers."},
+    {"peer_up", kGauge, "router", "role, peer",
+     "1 while the service answers, 0 from its loss until one of its name is here or it leaves."},
     {"process_cpu_seconds_total", kCounter, "all", "",
      "Processor time of the process, all threads; ranks beside it are processes of their own."},
     {"process_resident_memory_bytes", kGauge, "all", "", "Memory of the process."},

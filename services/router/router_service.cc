@@ -20,6 +20,7 @@ constexpr std::uint32_t kAskAgainMs = 1000;
 // A draft that drains is used a little longer while requests run: if everything is being stopped,
 // this router gets its signal within that time, and then the draft serves on until they have ended.
 constexpr Duration kDraftGrace = std::chrono::seconds(1);
+constexpr std::size_t kMaxLost = 256;  // services that the metrics show as lost for longer
 // For how long a router that drains waits for clients to read their last answers.
 constexpr Duration kClientsRead = std::chrono::seconds(3);
 // What waits for a client that takes nothing: pieces, which come without end, for less long than
@@ -115,7 +116,7 @@ void RouterService::on_undelivered(const Peer& peer, Ticket) {
   if (const Worker* found = pool_.find(peer)) {
     const Worker worker = *found;
     pool_.lose(worker.id);
-    gone(worker, "its connection is gone", now);
+    lost(worker, "its connection is gone", now);
   }
 }
 
@@ -249,13 +250,19 @@ std::string RouterService::own_metrics() {
   metrics_.counter("frames_dropped_total", malformed_ + stale_ + dropped_);
   metrics_.counter("bad_requests_total", bad_requests_);
   list_models();
-  metrics_.forget_gauges("peer_up");
-  for (const auto role : kWorkerRoles)
-    for (const Worker* worker : pool_.all())
-      if (worker->hello.role == role)
-        metrics_.gauge("peer_up", worker->state == wire::WorkerState::kGone ? 0 : 1,
-                       {{"role", std::string(name_of(role))}, {"peer", worker->hello.name}});
+  list_services();
   return metrics_.text();
+}
+
+void RouterService::list_services() {
+  std::map<std::pair<wire::Role, std::string>, bool> is_up;
+  for (const auto& [service, worker] : lost_) is_up[service] = false;
+  for (const Worker* worker : pool_.all())
+    is_up[{worker->hello.role, worker->hello.name}] |= worker->state != wire::WorkerState::kGone;
+  metrics_.forget_gauges("peer_up");
+  for (const auto& [service, up] : is_up)
+    metrics_.gauge("peer_up", up ? 1 : 0,
+                   {{"role", std::string(name_of(service.first))}, {"peer", service.second}});
 }
 
 // A model that has a target is there with zeros before its first request. Those that some wait for
@@ -322,7 +329,9 @@ void RouterService::on_worker(const Delivery& delivery, TimePoint now) {
   const Worker* worker = pool_.find_sender(header, now);
   if (worker == nullptr) {
     ++stale_;
-    if (!std::holds_alternative<wire::Goodbye>(message))
+    if (std::holds_alternative<wire::Goodbye>(message))
+      std::erase_if(lost_, [&](const auto& each) { return each.second == header.sender; });
+    else
       reply_to(peer, wire::HeartbeatReply{.known = false});
     return;
   }
@@ -380,6 +389,7 @@ void RouterService::on_hello(const Delivery& delivery,
     return reply_to(peer, reply);
   }
   pool_.find(header.sender)->user = delivery.user;
+  lost_.erase({hello.role, hello.name});
   reply.message = complaints_about(*pool_.find(header.sender), pool_);
   reply_to(peer, reply);
   if (arrival.replaced) gone(*former, "a new process of its name replaced it", now);
@@ -395,6 +405,11 @@ void RouterService::on_hello(const Delivery& delivery,
 // Sending to a killed process fails at once; its silence is noticed much later.
 void RouterService::probe_silent() {
   for (const Peer& peer : pool_.to_probe()) reply_to(peer, wire::HeartbeatReply{.needed = true});
+}
+
+void RouterService::lost(const Worker& worker, const std::string& why, TimePoint now) {
+  if (lost_.size() < kMaxLost) lost_[{worker.hello.role, worker.hello.name}] = worker.id;
+  gone(worker, why, now);
 }
 
 // Unassigns its peers and moves its requests.
@@ -465,7 +480,7 @@ void RouterService::act(const Actions& actions) {
 
 TimePoint RouterService::on_turn(TimePoint now) {
   pool_.count_silence(bus_->received_until());
-  for (const Pool::Loss& lost : pool_.expire(now)) gone(lost.worker, lost.why, now);
+  for (const Pool::Loss& loss : pool_.expire(now)) lost(loss.worker, loss.why, now);
   probe_silent();
   Actions actions;
   TimePoint due = std::min(table_.tick(now, actions), token_questions_.tick(now, actions));

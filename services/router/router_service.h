@@ -59,6 +59,7 @@ class RouterService final : public Service {
                 const wire::Header& header,
                 const wire::Hello& hello,
                 TimePoint now);
+  void lost(const Worker& worker, const std::string& why, TimePoint now);
   void gone(const Worker& worker, const std::string& why, TimePoint now);
   void probe_silent();
   void pair_all();
@@ -71,6 +72,7 @@ class RouterService final : public Service {
   void act(const Actions& actions);
   std::string own_metrics();
   void list_models();
+  void list_services();
 
   RouterServiceOptions options_;
   wire::Speaker& speaker_;
@@ -81,6 +83,9 @@ class RouterService final : public Service {
   MetricsQuestions metrics_questions_;
   StatusReplies statuses_;
   Pairing pairing_;
+  // Services that were lost, longer than the pool has them: until one of that role and name is here
+  // again, or the lost one says goodbye.
+  std::map<std::pair<wire::Role, std::string>, WorkerId> lost_;
   Bus* bus_ = nullptr;
   SocketId client_socket_ = 0;
   std::string client_endpoint_;

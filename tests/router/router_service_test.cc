@@ -171,6 +171,46 @@ TEST_F(RouterServiceTest, TwoClientsMayAskForMetricsUnderOneId) {
   EXPECT_EQ((std::vector<std::string>{"a", "b"}), answered);
 }
 
+class LostServiceTest : public RouterServiceTest {
+ protected:
+  static constexpr const char* kUp = "foretoken_peer_up{peer=\"target-0\",role=\"target\"} ";
+  void SetUp() override {
+    RouterServiceTest::SetUp();
+    ASSERT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
+  }
+  std::string text() {
+    ask_metrics("a", {0, 7});
+    return metrics.text();
+  }
+  // Longer than the pool shows a lost worker.
+  void lose_for_five_minutes() {
+    service.on_undelivered({.socket = kWorkers, .routing = ""}, {});
+    bus.clock.advance(seconds(300));
+    service.on_turn(bus.now());
+    ASSERT_TRUE(service.pool().all().empty());
+  }
+};
+
+TEST_F(LostServiceTest, StaysInTheMetricsUntilItIsHereAgain) {
+  EXPECT_NE(std::string::npos, text().find(kUp + std::string("1\n"))) << text();
+  lose_for_five_minutes();
+  EXPECT_NE(std::string::npos, text().find(kUp + std::string("0\n"))) << text();
+  wire::Speaker elsewhere{WorkerId{2}, Incarnation{3}};
+  ASSERT_TRUE(hello(elsewhere, "", wire::Role::kTarget, "target-0").accepted);
+  EXPECT_NE(std::string::npos, text().find(kUp + std::string("1\n"))) << text();
+}
+
+TEST_F(LostServiceTest, IsNotShownAfterItsGoodbye) {
+  lose_for_five_minutes();
+  hear(target, "", wire::Goodbye{});
+  EXPECT_EQ(std::string::npos, text().find(kUp)) << text();
+}
+
+TEST_F(LostServiceTest, OneThatLeavesIsNotLost) {
+  hear(target, "", wire::Goodbye{});
+  EXPECT_EQ(std::string::npos, text().find(kUp)) << text();
+}
+
 // Names that clients write are no labels: there are any number of them.
 TEST_F(RouterServiceTest, TheQueueIsListedByModelAndAModelWithoutOneShowsZero) {
   wire::Speaker other{WorkerId{2}, Incarnation{1}};
