@@ -58,10 +58,17 @@ bool others_can_read(const fs::path& folder) {
   return !error && (mode & kOthers) != fs::perms::none;
 }
 
+// For this user alone: it holds texts.
+Result<void> make_folder(const fs::path& folder) {
+  if (const std::error_code error = make_own_folder(folder))
+    return Error{ErrorCode::kIo, folder.string() + " cannot be made: " + error.message()};
+  return {};
+}
+
 }  // namespace
 
 Result<LogFolder> LogFolder::open(const LogFolderOptions& options) {
-  (void)make_own_folder(options.folder);  // it holds texts; opening the lock fails where it fails
+  if (auto made = make_folder(options.folder); !made.ok()) return std::move(made).error();
   const fs::path lock_path = options.folder / "lock";
   Fd lock(::open(lock_path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
   if (!lock) return failed(lock_path, "opened");
@@ -192,7 +199,7 @@ Result<LogFolder::File*> LogFolder::file_for(std::uint64_t salt) {
 
 Result<LogFolder::File*> LogFolder::new_file(std::uint64_t salt) {
   const fs::path folder = folder_of(salt);
-  (void)make_own_folder(folder);
+  if (auto made = make_folder(folder); !made.ok()) return std::move(made).error();
   char name[32];
   std::snprintf(name, sizeof name, "%04llu.log", static_cast<unsigned long long>(next_number_));
   const std::uint64_t number = next_number_++;

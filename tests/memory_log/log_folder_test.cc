@@ -258,6 +258,14 @@ TEST_F(LogFolderTest, RefusesAFolderThatAnotherProcessHas) {
   EXPECT_NE(second.error().message.find("another process has this log"), std::string::npos);
 }
 
+TEST_F(LogFolderTest, SaysWhyAFolderCannotBeMade) {
+  std::ofstream(folder_.path() / "file") << "";
+  const auto folder = folder_.path() / "file" / "memory";
+  const auto log = LogFolder::open({.folder = folder});
+  ASSERT_FALSE(log.ok());
+  EXPECT_EQ(log.error().message, folder.string() + " cannot be made: Not a directory");
+}
+
 TEST_F(LogFolderTest, SaysWhyAndLeavesTheFileWholeWhereTheDiskIsFull) {
   Records written;
   rlimit before{};
