@@ -3,12 +3,13 @@
 import hashlib
 import json
 import pathlib
+import struct
 import tempfile
 import unittest
 from unittest import mock
 
 from distil import __main__ as verb
-from distil import answers, check, everyday, folder, loss_log, prompts, system, window
+from distil import answers, check, everyday, folder, loss_log, prompts, system, target, window
 from distil.folder import Refused, Work
 
 FIRST_PROMPTS = "07c30c9a4b06eff8a924e1113877b3069d2fb13f6db6cf5773463a769c8c61c5"
@@ -289,6 +290,44 @@ class Check(InAFolder):
         self.assertEqual((0.6, round(13 / 21, 4), 2.3), (got["first_guess_right"], got["acceptance"], got["tokens_per_round"]))
         self.assertEqual((1, 1), (got["same_texts"], got["texts"]))
         self.assertEqual(0, check.figures([answer], [{"token_ids": [1, 2, 4]}])["same_texts"])
+
+
+class WeightsRead(InAFolder):
+    def write(self, name, tensors, data=b""):
+        header = json.dumps({"__metadata__": {"format": "pt"}, **{
+            tensor: {"dtype": dtype, "shape": shape, "data_offsets": [0, len(data)]} for tensor, (dtype, shape) in tensors.items()}}).encode()
+        (self.folder / name).write_bytes(len(header).to_bytes(8, "little") + header + data)
+
+    def count(self):
+        return target.weights_read(self.folder)
+
+    def test_are_all_but_those_of_an_embedding_apart_from_the_head(self):
+        self.write("model.safetensors", {"model.embed_tokens.weight": ("F32", [10, 4]), "model.norm.weight": ("F32", [4])})
+        self.assertEqual(44, self.count())
+        self.write("model.safetensors", {"model.embed_tokens.weight": ("F32", [10, 4]), "lm_head.weight": ("F32", [9, 4])})
+        self.assertEqual(36, self.count())
+
+    def test_are_those_of_the_files_that_are_loaded(self):
+        self.write("model-1.safetensors", {"model.embed_tokens.weight": ("BF16", [10, 4])})
+        self.write("model-2.safetensors", {"model.norm.weight": ("BF16", [4])})
+        self.write("consolidated.safetensors", {"tok_embeddings.weight": ("BF16", [10, 4]), "norm.weight": ("BF16", [4])})
+        places = {"model.embed_tokens.weight": "model-1.safetensors", "model.norm.weight": "model-2.safetensors"}
+        (self.folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+        self.assertEqual(44, self.count())
+
+    def test_are_the_codes_of_packed_matrices(self):
+        # 16 outputs of 64 inputs, in groups of 32: as AutoGPTQ has them, and as MXFP4.
+        self.write("gptq.safetensors", {"a.qweight": ("I32", [8, 16]), "a.qzeros": ("I32", [2, 2]), "a.scales": ("F16", [2, 16]), "a.g_idx": ("I32", [64])})
+        self.assertEqual(1024, self.count())
+        self.write("gptq.safetensors", {"a.weight_packed": ("U8", [16, 32]), "a.weight_scale": ("U8", [16, 2])})
+        self.assertEqual(1024, self.count())
+
+    def test_are_those_of_the_shape_beside_packed_codes(self):
+        # Four codes of eight bits to a word: their number is in no tensor's type.
+        for dtype, form in (("I64", "<2q"), ("I32", "<2i")):
+            self.write("model.safetensors", {"a.weight_shape": (dtype, [2]), "a.weight_packed": ("I32", [16, 16]), "a.weight_scale": ("BF16", [16, 1])},
+                       struct.pack(form, 16, 63))
+            self.assertEqual(16 * 63, self.count())
 
 
 class ExitCodes(InAFolder):

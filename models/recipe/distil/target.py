@@ -4,10 +4,13 @@ Packages are imported where tensors are read: the rest is read before it is know
 """
 import json
 import math
+import struct
 
 from distil.folder import MODEL, Refused
 
 KEPT_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "chat_template.jinja", "special_tokens_map.json", "added_tokens.json")
+PACKED = (".qweight", ".weight_packed")  # several weights to an element
+BESIDE = ("_scale", "_zero_point", "_shape", "_g_idx", ".scales", ".qzeros", ".g_idx")  # a quantised matrix
 
 
 def as_list(value):
@@ -39,7 +42,7 @@ def read_tensor(folder, name):
     """Float32, or None where the folder has no such float tensor."""
     from safetensors import safe_open
 
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in weight_files(folder):
         with safe_open(path, "pt") as file:
             if name in file.keys():
                 tensor = file.get_tensor(name)
@@ -47,14 +50,41 @@ def read_tensor(folder, name):
     return None
 
 
+def weight_files(folder):
+    """Those that Foretoken loads: others may lie beside them, as consolidated.safetensors does."""
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").exists():
+        return [folder / "model.safetensors"]
+    if index.exists():
+        return [folder / name for name in sorted(set(read_json(index)["weight_map"].values()))]
+    return sorted(folder.glob("*.safetensors"))
+
+
+def n_packed(file, begin, name, tensors):
+    """Weights of a matrix of packed codes: as many as the shape beside it says, or else codes of four bits."""
+    shape = tensors.get(name.removesuffix("_packed") + "_shape")
+    if shape is None:
+        return math.prod(tensors[name]["shape"]) * (2 if tensors[name]["dtype"] == "U8" else 8)
+    file.seek(begin + shape["data_offsets"][0])
+    return math.prod(struct.unpack("<2q", file.read(16)) if shape["dtype"] == "I64" else struct.unpack("<2i", file.read(8)))
+
+
+def weights_of_file(path):
+    """{tensor: its weights}; of scales and zero points, none."""
+    with open(path, "rb") as file:
+        n_header = int.from_bytes(file.read(8), "little")
+        tensors = json.loads(file.read(n_header))
+        return {name: n_packed(file, 8 + n_header, name, tensors) if name.endswith(PACKED) else math.prod(tensor["shape"])
+                for name, tensor in tensors.items() if name != "__metadata__" and not name.endswith(BESIDE)}
+
+
 def weights_read(folder):
     """How many weights a step reads: of an input embedding apart from the head, none."""
     sizes = {}
-    for path in folder.glob("*.safetensors"):
-        with open(path, "rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        sizes |= {name: math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"}
-    return sum(sizes.values()) - (sizes["model.embed_tokens.weight"] if "lm_head.weight" in sizes else 0)
+    for path in weight_files(folder):
+        sizes |= weights_of_file(path)
+    has_head = any(name.startswith("lm_head.") for name in sizes)
+    return sum(sizes.values()) - (sizes.get("model.embed_tokens.weight", 0) if has_head else 0)
 
 
 def principal(matrix, width):
