@@ -292,6 +292,19 @@ class Check(InAFolder):
         self.assertEqual(0, check.figures([answer], [{"token_ids": [1, 2, 4]}])["same_texts"])
 
 
+class Settings(unittest.TestCase):
+    def settings(self, *own, concurrency=1024):
+        return verb.settings_of(mock.Mock(host=None, set=list(own), dtype="auto", target_context=2048, concurrency=concurrency))
+
+    def test_a_batch_has_a_row_for_each_answer_at_a_time(self):
+        self.assertEqual(["limits.max_batch_rows=1024", "model.dtype=auto", "model.max_model_len=2048", "limits.max_running=1024"], self.settings())
+        self.assertIn("limits.max_batch_rows=512", self.settings(concurrency=8))
+
+    def test_those_of_the_person_come_later_and_so_count(self):
+        own = "limits.max_batch_rows=2048"
+        self.assertEqual(["limits.max_batch_rows=1024", own], self.settings(own)[:2])
+
+
 class WeightsRead(InAFolder):
     def write(self, name, tensors, data=b""):
         header = json.dumps({"__metadata__": {"format": "pt"}, **{

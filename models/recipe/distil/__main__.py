@@ -17,6 +17,7 @@ from distil.folder import DIFFERS, ENVIRONMENT, INTERRUPTED, Refused, Work, say
 
 NEEDED = ("numpy", "safetensors", "torch")
 MOST_CONTEXT = 8192  # of prompts and answers while the target writes
+BATCH_ROWS = 512  # limits.max_batch_rows where nothing else is set
 
 
 def arguments():
@@ -58,6 +59,14 @@ def plan_of(args, about, asked):
             "settings": system.own_settings(args)}
 
 
+def settings_of(args):
+    """Of the system in which the target writes. Of two values of a key the later one counts; each running answer needs a row of a batch."""
+    from distil import system
+
+    return [f"limits.max_batch_rows={max(BATCH_ROWS, args.concurrency)}", *system.own_settings(args), f"model.dtype={args.dtype}",
+            f"model.max_model_len={min(args.target_context, MOST_CONTEXT)}", f"limits.max_running={args.concurrency}"]
+
+
 def work_through(args):
     from distil import prompts, target
 
@@ -76,9 +85,7 @@ def work_through(args):
     work.make()
     work.keep_plan(plan)
     plan["passes"] = args.passes
-    longest = min(about["context"], MOST_CONTEXT)
-    settings = [*system.own_settings(args), f"model.dtype={args.dtype}", f"model.max_model_len={longest}", f"limits.max_running={args.concurrency}"]
-    serving = system.System(args.program, args.target, settings, system.there(args))
+    serving = system.System(args.program, args.target, settings_of(args), system.there(args))
     collected = collect.collect(work, plan, training, serving, args.concurrency)
     counted = ids.prepare(work, plan, about)
     from distil import train  # torch takes seconds
