@@ -164,9 +164,6 @@ class TritonImport {
 
   void add(const TritonConfig& config) {
     const bool is_draft = !draft_name_.empty() && config.name == draft_name_;
-    if (config.max_batch_size > 0 && config.backend == "tensorrtllm")
-      set(config, "max_batch_size", is_draft ? "draft.max_sequences" : "limits.max_running",
-          whole_value(std::to_string(config.max_batch_size)));
     if (config.max_queue_size > 0)
       set(config, "max_queue_size", "limits.max_waiting",
           whole_value(std::to_string(config.max_queue_size)));
@@ -178,6 +175,10 @@ class TritonImport {
     for (const auto& [name, value] : config.parameters)
       add_parameter(config, name, value, is_draft);
     for (const std::string& name : config.skipped) leave_out(config, name, reason_for(name));
+    // After max_num_tokens: a batch needs a row for each sequence.
+    if (config.max_batch_size > 0 && config.backend == "tensorrtllm")
+      set(config, "max_batch_size", is_draft ? "draft.max_sequences" : "limits.max_running",
+          whole_value(std::to_string(config.max_batch_size)));
   }
 
   void add_parameter(const TritonConfig& config,

@@ -155,6 +155,15 @@ TEST(ImportTriton, WhatIsOutOfOurRangeIsLeftOutWithTheReason) {
   }
 }
 
+TEST(ImportTriton, ABatchHasARowForEachOfItsSequences) {
+  TritonConfig config = with_parameter("max_num_tokens", "8192");
+  config.max_batch_size = 1024;
+  const std::string toml = imported_toml({config});
+  EXPECT_THAT(toml, Not(HasSubstr("Left out")));
+  EXPECT_EQ(loaded(toml).limits.max_running, 1024U);
+  EXPECT_EQ(loaded(toml).limits.max_batch_rows, 8192U);
+}
+
 // A comment ends at the end of its line, whatever a file says.
 TEST(ImportTriton, NothingOfAFileLeavesItsComment) {
   TritonConfig config = with_parameter("x\n[edge]\nhost = \"0.0.0.0\"", "y\nz");
