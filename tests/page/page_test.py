@@ -2,6 +2,7 @@
 what the page must never do. Packages from PyPI drive Debian's Chromium."""
 
 import hashlib
+import json
 import os
 import pathlib
 import signal
@@ -87,6 +88,25 @@ class PageTest(unittest.TestCase):
             if page.evaluate("selector => document.activeElement.matches(selector)", selector):
                 return
         self.fail(f"Tab does not reach {selector}")
+
+
+# Of an answer without guesses.
+MEASURED = {"usage": {"prompt_tokens": 3, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 0}},
+            "metrics": {"time_to_first_token_ms": 1, "tokens_per_second": 50, "speculative_decoding": {
+                "num_spec_steps": 0, "num_accepted_draft_tokens": 0, "proposer": "draft", "fallback_reason": "", "acceptance_histogram": [5]}}}
+
+
+def stream_of(deltas):
+    """The events of an answer of these (key, text), one token each."""
+    def chunk(choices, **more):
+        return "data: " + json.dumps({"choices": choices, **more}) + "\n\n"
+
+    def part(i, key, text):
+        entry = {"token": text, "logprob": -1, "bytes": list(text.encode()), "top_logprobs": []}
+        return chunk([{"index": 0, "delta": {key: text}, "logprobs": {"content": [entry]}, "token_ids": [i], "accepted_tokens": 0,
+                       "finish_reason": None}])
+    parts = [part(i, key, text) for i, (key, text) in enumerate(deltas)]
+    return "".join(parts) + chunk([{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}]) + chunk([], **MEASURED) + "data: [DONE]\n\n"
 
 
 class Page(PageTest):
@@ -178,6 +198,41 @@ class Page(PageTest):
         self.assertEqual(0, page.locator(".turn").count())
         self.ask(page, "three")
         self.assertEqual(1, len(self.last_request()["messages"]))
+
+    def answer_with(self, page, deltas, message):
+        """What the next requests get, as from a model that thinks: a stream of the deltas, or the message."""
+        def fulfill(route):
+            if route.request.post_data_json.get("stream"):
+                return route.fulfill(content_type="text/event-stream", body=stream_of(deltas))
+            return route.fulfill(json={"choices": [{"index": 0, "message": {"role": "assistant", **message}}], **MEASURED})
+        page.unroute("**/v1/chat/completions")
+        page.route("**/v1/chat/completions", fulfill)
+
+    def test_a_thought_stands_apart_and_is_compared_too(self):
+        page = self.ready()
+        thought = [("reasoning_content", "Who"), ("reasoning_content", " asks?")]
+        self.answer_with(page, [*thought, ("content", "Hi"), ("content", " you")], {"content": "Hi you", "reasoning_content": "Who asks?"})
+        turn = self.ask(page, "one")
+        self.assertEqual(["Who", " asks?"], turn.locator(".answer > .thought > span").all_text_contents())
+        self.assertEqual(["Hi", " you"], turn.locator(".answer > span").all_text_contents())
+        self.assertEqual(["Who asks?", "Hi you"], page.locator("#spoken p").all_text_contents())
+        for message, verdict in (({"content": "Hi you", "reasoning_content": "Who asks?"}, "Yes, the same text: 15 characters."),
+                                 ({"content": "Hi you", "reasoning_content": "Who asked?"}, "The thoughts differ from character 7 on"),
+                                 ({"content": "Hi all", "reasoning_content": "Who asks?"}, "The texts differ from character 3 on"),
+                                 ({"content": "Hi you"}, "The thoughts differ from character 0 on")):
+            self.answer_with(page, [], message)
+            turn.get_by_role("button", name="Same as plain?").click()
+            turn.get_by_text(verdict).wait_for()
+
+    def test_a_message_whose_answer_is_a_thought_alone_stays_in_the_conversation(self):
+        page = self.ready()
+        self.answer_with(page, [("reasoning_content", "Who")], {"content": None, "reasoning_content": "Who"})
+        turn = self.ask(page, "one")
+        turn.get_by_role("button", name="Same as plain?").click()
+        turn.get_by_text("Yes, the same text: 3 characters.").wait_for()
+        self.ask(page, "two")
+        self.assertEqual([{"role": "user", "content": "one"}, {"role": "assistant", "content": "", "reasoning_content": "Who"},
+                          {"role": "user", "content": "two"}], self.last_request()["messages"])
 
     def test_an_answer_is_stopped_and_the_next_one_comes(self):
         page = self.ready(tokens=1000)
