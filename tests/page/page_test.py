@@ -148,6 +148,14 @@ class Page(PageTest):
         page.get_by_text("Yes, the same text").wait_for()
         self.assertEqual(2, page.locator("#speeds .bar").count())
 
+    def test_one_token_has_no_speed_to_compare(self):
+        page = self.ready(tokens=1)
+        turn = self.ask(page)
+        turn.get_by_role("button", name="Same as plain?").click()
+        turn.get_by_text("Yes, the same text").wait_for()
+        self.assertNotIn("NaN", page.locator("aside").text_content())
+        self.assertEqual(0, page.locator("#speeds:visible, #times:visible").count())
+
     def test_every_control_is_reached_by_tab(self):
         page = self.ready()
         self.ask(page)
