@@ -352,7 +352,7 @@ struct EdgeSection {
       "client on this machine may ask");
     v("cors_origins", s.cors_origins, anything(),
       "web pages of these origins may ask; * stands for any port, or for all origins; without "
-      "key_file those of others are refused");
+      "key_file those of others, but for the page at /, are refused");
     v("allowed_hosts", s.allowed_hosts, anything(),
       "names that requests may be sent to without key_file, beside localhost and numeric "
       "addresses: "

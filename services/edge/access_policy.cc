@@ -44,6 +44,15 @@ std::string host_in(std::string_view header) {
   return host;
 }
 
+// A page of the edge itself, under whichever name it was loaded: a browser sends both as the
+// address of the page has them.
+bool is_same_host(std::string_view origin, std::string_view host) {
+  constexpr std::string_view kAfterScheme = "://";
+  const std::size_t at = origin.find(kAfterScheme);
+  return at != std::string_view::npos && !host.empty() &&
+         origin.substr(at + kAfterScheme.size()) == host;
+}
+
 HttpError wrong_key(bool has_one) {
   HttpError error =
       http_error(401, has_one ? "this key is not one of edge.key_file"
@@ -106,11 +115,12 @@ std::optional<HttpError> AccessPolicy::metrics_refusal(const HttpRequest& reques
 
 std::optional<HttpError> AccessPolicy::refusal_of_page(const HttpRequest& request,
                                                        bool is_open) const {
-  if (const std::string_view host = request.header("host"); !takes_host(host))
-    return host_refused(host);
+  const std::string_view host = request.header("host");
+  if (!takes_host(host)) return host_refused(host);
   // A browser sends a plain POST of any page without asking first.
   const std::string_view origin = request.header("origin");
-  if (!is_open && !origin.empty() && !takes_origin(origin)) return origin_refused(origin);
+  if (!is_open && !origin.empty() && !takes_origin(origin) && !is_same_host(origin, host))
+    return origin_refused(origin);
   return std::nullopt;
 }
 

@@ -1,7 +1,7 @@
-// Who may ask the edge. With keys: who has one. Without: programs of this machine, and web pages
-// that edge.cors_origins names. A page of a stranger may have its own name lead to this machine
-// (DNS rebinding) and is then no stranger to its browser: without keys the name that a request was
-// sent to must be one of this machine, or of edge.allowed_hosts. Knows no route.
+// Who may ask the edge. With keys: who has one. Without: programs of this machine, the edge's own
+// page, and web pages that edge.cors_origins names. A page of a stranger may have its own name lead
+// to this machine (DNS rebinding) and is then no stranger to its browser: without keys the name
+// that a request was sent to must be one of this machine, or of edge.allowed_hosts. Knows no route.
 #pragma once
 
 #include <optional>

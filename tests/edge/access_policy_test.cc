@@ -72,6 +72,27 @@ TEST(AccessPolicy, WithoutKeysAPageOfAStrangerIsRefused) {
   EXPECT_EQ(asks("https://evil.example", true), "taken");
 }
 
+// The page at / sends its questions where it was loaded from. A scheme may be that of a proxy.
+TEST(AccessPolicy, WithoutKeysAPageAsksTheNameItWasLoadedFrom) {
+  EdgeSection section;
+  section.allowed_hosts = {"models.example"};
+  const AccessPolicy policy(section);
+  const auto asks = [&](const char* origin, const char* host) {
+    return code_of(policy.refusal(sent_to(host, {{"Origin", origin}}), false));
+  };
+  EXPECT_EQ(asks("http://models.example", "models.example"), "taken");
+  EXPECT_EQ(asks("https://models.example", "models.example"), "taken");
+  EXPECT_EQ(asks("http://models.example:8000", "models.example:8000"), "taken");
+  EXPECT_EQ(asks("http://foretoken.localhost:8000", "foretoken.localhost:8000"), "taken");
+  for (const char* origin :
+       {"http://models.example:3000", "https://a.models.example", "https://evil.example",
+        "http://localhost.evil.example", "models.example", "http://", "null"}) {
+    EXPECT_EQ(asks(origin, "models.example"), "origin_not_allowed") << origin;
+    EXPECT_EQ(asks(origin, ""), "origin_not_allowed") << origin;
+  }
+  EXPECT_EQ(asks("http://evil.example", "evil.example"), "host_not_allowed");
+}
+
 TEST(AccessPolicy, WithKeysTheKeyAloneCounts) {
   const test::TempFolder folder;
   EdgeSection section = with_keys(folder);
