@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <utility>
+#include <vector>
 
 #include "common/base/result.h"
 #include "services/edge/asio.h"
@@ -10,11 +11,27 @@
 namespace foretoken::edge {
 namespace {
 
-std::string_view bearer_of(const HttpRequest& request) {
-  constexpr std::string_view kBearer = "Bearer ";
-  const std::string_view authorization = request.header("authorization");
-  if (authorization.starts_with(kBearer)) return authorization.substr(kBearer.size());
-  return request.header("x-api-key");
+std::string in_small_letters(std::string_view text) {
+  std::string small(text);
+  std::transform(small.begin(), small.end(), small.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return small;
+}
+
+// Of "Bearer KEY", in letters of any case; "" of another scheme.
+std::string_view bearer_of(std::string_view authorization) {
+  const std::size_t space = std::min(authorization.find(' '), authorization.size());
+  if (in_small_letters(authorization.substr(0, space)) != "bearer") return {};
+  authorization.remove_prefix(space);
+  return authorization.substr(std::min(authorization.find_first_not_of(' '), authorization.size()));
+}
+
+// The keys that a request has, of which one is enough.
+std::vector<std::string_view> keys_in(const HttpRequest& request) {
+  std::vector<std::string_view> keys{bearer_of(request.header("authorization")),
+                                     request.header("x-api-key")};
+  std::erase(keys, std::string_view());
+  return keys;
 }
 
 bool is_digits(std::string_view text) {
@@ -39,9 +56,7 @@ std::string host_in(std::string_view header) {
   if (host.size() > 2 && host.front() == '[' && host.back() == ']')
     host = host.substr(1, host.size() - 2);
   if (host.ends_with('.')) host.pop_back();
-  std::transform(host.begin(), host.end(), host.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return host;
+  return in_small_letters(host);
 }
 
 // A page of the edge itself, under whichever name it was loaded: a browser sends both as the
@@ -104,7 +119,7 @@ AccessPolicy::AccessPolicy(const EdgeSection& section, const std::string& metric
 std::optional<HttpError> AccessPolicy::refusal(const HttpRequest& request, bool is_open) const {
   if (!keys_.empty()) {
     if (is_open || knows(request)) return std::nullopt;
-    return wrong_key(!bearer_of(request).empty());
+    return wrong_key(!keys_in(request).empty());
   }
   return refusal_of_page(request, is_open);
 }
@@ -125,11 +140,17 @@ std::optional<HttpError> AccessPolicy::refusal_of_page(const HttpRequest& reques
 }
 
 bool AccessPolicy::knows(const HttpRequest& request) const {
-  return keys_.empty() || keys_.name_of(bearer_of(request));
+  return keys_.empty() || name_of(request);
 }
 
 std::string AccessPolicy::tenant_of(const HttpRequest& request) const {
-  return keys_.name_of(bearer_of(request)).value_or("");
+  return name_of(request).value_or("");
+}
+
+std::optional<std::string> AccessPolicy::name_of(const HttpRequest& request) const {
+  for (const std::string_view key : keys_in(request))
+    if (auto name = keys_.name_of(key)) return name;
+  return std::nullopt;
 }
 
 // "http://localhost:*" takes every port of it; "*" takes all.

@@ -106,6 +106,37 @@ TEST(AccessPolicy, WithKeysTheKeyAloneCounts) {
   EXPECT_EQ(code_of(policy.refusal(sent_to("any.example"), true)), "taken");
 }
 
+TEST(AccessPolicy, AKeyIsTakenFromEitherHeader) {
+  const test::TempFolder folder;
+  const AccessPolicy policy(with_keys(folder));
+  const auto tenant_with = [&](HttpHeaders headers) {
+    const HttpRequest request = sent_to("localhost", std::move(headers));
+    EXPECT_EQ(policy.knows(request), !policy.refusal(request, false));
+    return policy.tenant_of(request);
+  };
+  for (const char* authorization : {"Bearer secret", "bearer secret", "BEARER   secret"})
+    EXPECT_EQ(tenant_with({{"Authorization", authorization}}), "alice") << authorization;
+  for (const char* authorization : {"secret", "Basic secret", "Bearersecret", "Bearer", "Bearer ",
+                                    "Bearer Secret", "Bearer wrong", ""}) {
+    EXPECT_EQ(tenant_with({{"Authorization", authorization}}), "") << authorization;
+    EXPECT_EQ(tenant_with({{"Authorization", authorization}, {"x-api-key", "secret"}}), "alice")
+        << authorization;
+  }
+  EXPECT_EQ(tenant_with({{"Authorization", "Bearer secret"}, {"x-api-key", "wrong"}}), "alice");
+}
+
+TEST(AccessPolicy, ARefusalSaysWhetherThereWasAKey) {
+  const test::TempFolder folder;
+  const AccessPolicy policy(with_keys(folder));
+  const auto message_with = [&](HttpHeaders headers) {
+    return policy.refusal(sent_to("localhost", std::move(headers)), false)->message;
+  };
+  EXPECT_THAT(message_with({{"Authorization", "bearer wrong"}}), HasSubstr("not one of"));
+  EXPECT_THAT(message_with({{"x-api-key", "wrong"}}), HasSubstr("not one of"));
+  EXPECT_THAT(message_with({}), HasSubstr("a key is needed"));
+  EXPECT_THAT(message_with({{"Authorization", "Basic YQ=="}}), HasSubstr("a key is needed"));
+}
+
 TEST(AccessPolicy, MetricsOnThisMachineNeedNoKey) {
   const test::TempFolder folder;
   const EdgeSection section = with_keys(folder);
