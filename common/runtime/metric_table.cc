@@ -150,7 +150,7 @@ constexpr MetricInfo kTable[] = {
 
     // ---- edge
     {"http_connections", kGauge, "edge", "", "Connections of HTTP clients."},
-    {"http_requests_running", kGauge, "edge", "", "HTTP requests whose answer is not whole."},
+    {"http_requests_running", kGauge, "edge", "", "HTTP requests that are being read or answered."},
     {"http_connections_total", kCounter, "edge", "", "Connections taken."},
     {"http_connections_refused_total", kCounter, "edge", "",
      "Connections closed at once, at edge.max_connections."},

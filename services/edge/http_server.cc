@@ -92,9 +92,9 @@ class HttpServer::Connection final : public HttpExchange,
                  sizeof kUnsentBytes);
     while (keep_alive_ && !server_.draining_) {
       if (!co_await wait_for_request()) break;
+      is_open_ = true;
       if (!co_await read_request()) break;
       ++server_.counters_.requests;
-      is_open_ = true;
       status_ = 0;
       begin_watch();
       co_await handle();
@@ -106,6 +106,7 @@ class HttpServer::Connection final : public HttpExchange,
       more_headers_.clear();
       if (gone_) break;
     }
+    is_open_ = false;
     let_go();  // of a body that was refused
     co_await linger();
   }
@@ -468,7 +469,7 @@ class HttpServer::Connection final : public HttpExchange,
   bool keep_alive_ = true;
   bool is_head_ = false;
   bool is_chunked_ = false;
-  bool is_open_ = false;  // a request is being answered
+  bool is_open_ = false;  // a request is being read or answered
   bool gone_ = false;
   std::size_t body_bytes_ = 0, answer_bytes_ = 0;  // that count as held
   std::string why_;

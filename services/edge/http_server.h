@@ -93,10 +93,11 @@ class HttpServer {
   // Takes connections at a numeric address, or at "localhost": 127.0.0.1 and, where there is one,
   // ::1. Returns the port. Throws FatalError.
   std::uint16_t listen(const std::string& host, std::uint16_t port);
-  // No new connections; those that wait for a request are closed, the others after their answer.
+  // No new connections; those that wait for a request are closed, the others after their answer:
+  // a request whose first byte has come is read to its end, in the time that the limits give it.
   void drain();
   std::size_t n_connections() const;
-  std::size_t n_exchanges() const;  // requests whose answer is not whole
+  std::size_t n_exchanges() const;  // requests that are being read or answered
   std::size_t n_held_bytes() const { return held_bytes_; }
   const HttpCounters& counters() const { return counters_; }
 

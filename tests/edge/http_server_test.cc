@@ -486,6 +486,27 @@ TEST_F(Served, ARequestWhoseHandlerThrowsFailsAlone) {
   EXPECT_THAT(ask("GET / HTTP/1.1\r\n" + kClose + "\r\n"), StartsWith("HTTP/1.1 200"));
 }
 
+TEST_F(Served, ARequestThatStillArrivesWhenItDrainsIsAnswered) {
+  const int idle = open(), fd = open();
+  write(fd, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n" + std::string(2000, 'x'));
+  const auto on_server = [&](auto step) {
+    return asio::post(context, asio::use_future([&] { return step(*server); })).get();
+  };
+  while (on_server([](HttpServer& each) { return each.n_held_bytes(); }) < 2000)
+    std::this_thread::yield();
+  EXPECT_EQ(on_server([](HttpServer& each) {
+              each.drain();
+              return each.n_exchanges();
+            }),
+            1U);
+  EXPECT_EQ(read_all(idle), "");
+  write(fd, std::string(2000, 'x'));
+  const std::string answer = read_all(fd);
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(answer, HasSubstr("Connection: close"));
+  EXPECT_THAT(answer, EndsWith(std::string(4000, 'x')));
+}
+
 TEST_F(Served, BeyondTheLimitConnectionsAreClosedAtOnce) {
   std::vector<int> waiting;
   for (int i = 0; i < 8; ++i) {
