@@ -3,6 +3,7 @@
 #include <limits>
 #include <map>
 #include <utility>
+#include <variant>
 
 namespace foretoken::edge {
 namespace {
@@ -20,7 +21,8 @@ constexpr BodyField kTritonFields[] = {
     {"stop_words", kHonoured, "", "a text or texts; the one that ends the answer belongs to it",
      "stop"},
     {"end_id", kHonoured, "",
-     "the token id that ends the answer in place of the model's; -1 = none", "", kEndIdLimit},
+     "the token id that ends the answer in place of the model's, without its text; -1 = none", "",
+     kEndIdLimit},
     {"temperature", kHonoured, "temperature",
      "randomness of the choice; 0 = greedy; without top_k and top_p no effect, and named as "
      "ignored"},
@@ -176,6 +178,13 @@ Result<std::vector<BiasedWord>> read_biases(const Json& body) {
   return biased;
 }
 
+// The stop word that ended an answer belongs to it. The text of its end_id does not, so
+// include_stop_str_in_output, which holds for both, is no way to ask for it.
+std::string stop_word_of(const wire::ClientReply& reply) {
+  const auto* word = std::get_if<std::string>(&reply.stop_reason);
+  return word != nullptr ? *word : "";
+}
+
 // One reply or event has the text of one answer; with several, a reply has lists of them.
 class TritonEncoder final : public Encoder {
  public:
@@ -247,7 +256,7 @@ class TritonEncoder final : public Encoder {
   OrderedJson last(std::size_t choice, const wire::ClientReply& reply) {
     note(choice, reply.logprobs);
     Answer& answer = answers_[choice];
-    OrderedJson whole = body(reply.model, prompt_once(choice) + reply.text);
+    OrderedJson whole = body(reply.model, prompt_once(choice) + reply.text + stop_word_of(reply));
     if (wants_log_probs_) {
       whole["output_log_probs"] = answer.log_probs;
       whole["cum_log_probs"] = answer.sum;
@@ -310,7 +319,6 @@ Result<TritonAsk> read_triton(const Json& outer, const std::string& model, Trito
   if (const auto done = read_end_id(*body, request); !done.ok()) return done.error();
   move_words(*body, "bad_words", "bad_words", request);
   move_words(*body, "stop_words", "stop", request);
-  request["include_stop_str_in_output"] = true;
   if (*log_probs) request["logprobs"] = 0;
   request["prompt"] = *text;
   if (!model.empty()) request["model"] = model;

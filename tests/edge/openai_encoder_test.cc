@@ -138,6 +138,18 @@ TEST(Encoders, SayOneModelAndFingerprintInAllEventsOfAStream) {
   EXPECT_THAT(models_in(chat_encoder(ask, "1", 7)->on_reply(0, reply("y"))), testing::Each("demo"));
 }
 
+TEST(TritonEncoder, AStopWordBelongsToTheAnswerAndTheEndTokenDoesNot) {
+  TritonAsk ask;
+  ask.generation.choices.resize(1);
+  wire::ClientReply ended = reply("hi");  // by the stop word END
+  EXPECT_EQ(Json::parse(triton_encoder(ask, 7)->whole({ended}))["text_output"], "hiEND");
+  EXPECT_EQ(events_in(triton_encoder(ask, 7)->on_reply(0, ended)).front()["text_output"], "hiEND");
+  for (const wire::StopReason& reason : {wire::StopReason(TokenId{69}), wire::StopReason()}) {
+    ended.stop_reason = reason;
+    EXPECT_EQ(Json::parse(triton_encoder(ask, 7)->whole({ended}))["text_output"], "hi");
+  }
+}
+
 TEST(ChatEncoder, AReportSaysWhichTokensAChunkIsAndHowManyWereGuessed) {
   OpenAiAsk ask = ask_for(1);
   ask.reports_guesses = true;

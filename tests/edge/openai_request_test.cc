@@ -723,6 +723,18 @@ TEST(Triton, NamesItsOwnFieldForTheGuesses) {
   EXPECT_EQ(ask.error().param, "num_draft_tokens") << ask.error().message;
 }
 
+TEST(Triton, AnEndIdLeavesItsTextOutWithStopWordsToo) {
+  for (const char* more : {"", R"(, "stop_words": "x")"}) {
+    const auto choices = choices_of(read_triton(
+        Json::parse(std::string(R"({"text_input": "hi", "max_tokens": 3, "end_id": 7)") + more +
+                    "}"),
+        "demo", {}));
+    ASSERT_THAT(choices, SizeIs(1));
+    EXPECT_EQ(choices[0].params.stop_token_ids, (std::vector<TokenId>{7}));
+    EXPECT_FALSE(choices[0].include_stop_str_in_output);
+  }
+}
+
 TEST(Triton, ATopKHasTheLimitOfTheListing) {
   const auto ask = [](const char* top_k) {
     return read_triton(

@@ -286,7 +286,8 @@ class Fields(unittest.TestCase):
             "request_output_len": lambda ask: len(ask(max_tokens=None, request_output_len=3, return_log_probs=True).json["output_log_probs"]) == 3,
             "bad_words": lambda ask: letter(ask) not in ask(bad_words=letter(ask)).text,
             "stop_words": lambda ask: ask(stop_words=letter(ask)).text == ask().text.split(letter(ask))[0] + letter(ask),
-            "end_id": lambda ask: (ask(**ends).text, len(ask(**ends, end_id=-1, return_log_probs=True).json["output_log_probs"])) == ("", 24),
+            "end_id": lambda ask: (ask(**ends).text, len(ask(**ends, end_id=-1, return_log_probs=True).json["output_log_probs"])) == ("", 24)
+            and all(ask(end_id=ord(letter(ask)), stop_words=words).text == ask().text.split(letter(ask))[0] for words in ("", "never there")),
             "temperature": lambda ask: ask(**sampled, temperature=1e-3).text == ask().text != ask(**sampled).text,
             "top_k": lambda ask: ask(**sampled).text != ask().text,
             "top_p": lambda ask: ask(top_p=0.99, random_seed=5).text != ask().text,
