@@ -4,9 +4,11 @@
 #include <charconv>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "common/base/json.h"
 #include "common/config/load.h"
+#include "common/config/resolve.h"
 
 namespace foretoken::import_triton {
 namespace {
@@ -61,17 +63,31 @@ std::optional<ImportedValue> truth_value(const std::string& text) {
   return std::nullopt;
 }
 
-std::optional<ImportedValue> devices_value(const std::string& text) {
-  return text_value("cuda:" + text);
+std::string without_outer_spaces(const std::string& text) {
+  const auto begin = text.find_first_not_of(' ');
+  if (begin == std::string::npos) return "";
+  return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
 }
 
-std::optional<ImportedValue> n_devices_value(const std::string& text) {
-  return whole_value(std::to_string(1 + std::count(text.begin(), text.end(), ',')));
+// "0, 1" -> "cuda:0,1"
+std::string device_of(const std::string& ids) {
+  std::string device = "cuda:";
+  for (std::size_t at = 0; at <= ids.size();) {
+    const std::size_t end = std::min(ids.find(',', at), ids.size());
+    device += (at > 0 ? "," : "") + without_outer_spaces(ids.substr(at, end - at));
+    at = end + 1;
+  }
+  return device;
 }
 
 std::optional<ImportedValue> lookahead_value(const std::string& text) {
   if (text != "lookahead") return std::nullopt;
   return text_value("ngram");
+}
+
+// The reader of settings begins a sentence with the flag of the value; here none was given.
+std::string without_flag(const std::string& sentence) {
+  return sentence.starts_with("--set ") ? sentence.substr(sentence.find(": ") + 2) : sentence;
 }
 
 // Parameters of TensorRT-LLM's backend that have a key of ours. A later line for a key wins.
@@ -91,9 +107,6 @@ constexpr MappedParameter kMapped[] = {
     {"batch_scheduler_policy", "limits.policy", same_value},
     {"max_queue_size", "limits.max_waiting", whole_value},
     {"max_num_tokens", "limits.max_batch_rows", whole_value},
-    // The ranks first: our reader refuses more devices than ranks.
-    {"gpu_device_ids", "target.tensor_parallel", n_devices_value, "draft.tensor_parallel"},
-    {"gpu_device_ids", "target.device", devices_value, "draft.device"},
     {"decoding_mode", "speculation.proposer", lookahead_value},
     {"exclude_input_in_output", "edge.triton_exclude_input", truth_value},
 };
@@ -158,6 +171,11 @@ class TritonImport {
   }
 
  private:
+  struct Setting {
+    ImportedValue value;
+    std::string from;  // the file and its parameter
+  };
+
   static bool is_given(const std::string& value) {
     return !value.empty() && !value.starts_with("${");
   }
@@ -170,10 +188,10 @@ class TritonImport {
     if (config.timeout_us > 0)
       set(config, "default_timeout_microseconds", "limits.request_timeout_s",
           whole_value(std::to_string((config.timeout_us + 999'999) / 1'000'000)));
-    if (config.backend == "tensorrtllm" && !has(is_draft ? "draft.device" : "target.device"))
-      set(config, "backend", is_draft ? "draft.device" : "target.device", text_value("cuda"));
     for (const auto& [name, value] : config.parameters)
       add_parameter(config, name, value, is_draft);
+    if (config.backend == "tensorrtllm" && !has(is_draft ? "draft.device" : "target.device"))
+      set(config, "backend", is_draft ? "draft.device" : "target.device", text_value("cuda"));
     for (const std::string& name : config.skipped) leave_out(config, name, reason_for(name));
     // After max_num_tokens: a batch needs a row for each sequence.
     if (config.max_batch_size > 0 && config.backend == "tensorrtllm")
@@ -188,6 +206,7 @@ class TritonImport {
     if (value.empty()) return;  // not set
     if (!is_given(value)) return leave_out(config, name, value + " is not filled in");
     if (name == "tensorrt_llm_draft_model_name") return;
+    if (name == "gpu_device_ids") return set_devices(config, value, is_draft);
     bool is_mapped = false;
     for (const MappedParameter& mapped : kMapped) {
       if (name != mapped.parameter) continue;
@@ -199,21 +218,52 @@ class TritonImport {
     if (!is_mapped) leave_out(config, name, reason_for(name));
   }
 
-  // Nothing, or a value that our own reader refuses beside the others, is left out.
+  // Semicolons separate the devices of instances.
+  void set_devices(const TritonConfig& config, const std::string& given, bool is_draft) {
+    const std::string name = "gpu_device_ids", section = is_draft ? "draft." : "target.";
+    const auto semicolon = std::min(given.find(';'), given.size());
+    const std::string device = device_of(given.substr(0, semicolon));
+    const auto devices = device_list_of(device);
+    if (!devices.ok())
+      return leave_out(config, name,
+                       "\"" + given + "\" has no counterpart in " + section + "device");
+    const std::string n_ranks = std::to_string(devices->numbers.size());
+    set_all(config, name,
+            {{section + "device", text_value(device)},
+             {section + "tensor_parallel", {n_ranks, n_ranks}}});
+    if (semicolon + 1 < given.size())
+      leave_out(config, name,
+                given.substr(semicolon + 1) +
+                    " is of further instances, which foretoken up --targets N --drafts N starts");
+  }
+
+  // Without a value it is left out.
   void set(const TritonConfig& config,
            const std::string& name,
            const std::string& key,
            const std::optional<ImportedValue>& value,
            const std::string& given = "") {
     if (!value) return leave_out(config, name, "\"" + given + "\" has no counterpart in " + key);
+    set_all(config, name, {{key, *value}});
+  }
+
+  // By key. Where our own reader refuses them beside the others, none is set.
+  void set_all(const TritonConfig& config,
+               const std::string& name,
+               const std::map<std::string, ImportedValue>& values) {
     auto settings = settings_;
-    settings[key] = value->setting;
+    for (const auto& [key, value] : values) settings[key] = {value, config.name + ": " + name};
     ConfigSources sources{.file = "/dev/null"};
-    for (const auto& [each, setting] : settings) sources.settings.push_back(each + "=" + setting);
+    for (const auto& [key, setting] : settings)
+      sources.settings.push_back(key + "=" + setting.value.setting);
     const auto loaded = load_config(sources);
-    if (!loaded.errors.empty()) return leave_out(config, name, loaded.errors.front());
-    settings_ = std::move(settings);
-    line(key, value->toml, config.name + ": " + name);
+    if (!loaded.errors.empty()) return leave_out(config, name, without_flag(loaded.errors.front()));
+    const auto before = std::exchange(settings_, std::move(settings));
+    for (const auto& [key, value] : values) {
+      if (const auto replaced = before.find(key); replaced != before.end())
+        leave_out_replaced(replaced->second, settings_[key]);
+      line(key, value.toml, settings_[key].from);
+    }
   }
 
   void line(const std::string& key, const std::string& toml, const std::string& from) {
@@ -236,6 +286,12 @@ class TritonImport {
     left_out_.push_back(one_line(config.name + ": " + name + ": " + reason));
   }
 
+  // A key has one value.
+  void leave_out_replaced(const Setting& before, const Setting& now) {
+    if (before.value.toml != now.value.toml)
+      left_out_.push_back(one_line(before.from + ": " + now.from + " is given too"));
+  }
+
   // The models, which no file names as folders.
   void finish() {
     if (!has("model.target"))
@@ -255,7 +311,7 @@ class TritonImport {
   }
 
   std::string draft_name_;
-  std::map<std::string, std::string> settings_;                      // key -> what our reader took
+  std::map<std::string, Setting> settings_;                          // by key, what our reader took
   std::map<std::string, std::map<std::string, std::string>> lines_;  // section -> key -> line
   std::vector<std::string> left_out_;
 };

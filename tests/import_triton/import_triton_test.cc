@@ -130,6 +130,44 @@ TEST(ImportTriton, ValuesBecomeOurs) {
   }
 }
 
+TEST(ImportTriton, DevicesAndRanksAreThoseOfTheFirstInstance) {
+  for (const auto& [ids, device, n_ranks, further] :
+       {std::tuple{"3", "cuda:3", 1U, ""}, std::tuple{" 0, 1 ", "cuda:0,1", 2U, ""},
+        std::tuple{"0,1;2,3", "cuda:0,1", 2U, "gpu_device_ids: 2,3 is of further instances"},
+        std::tuple{"4 ; 5;6", "cuda:4", 1U, "gpu_device_ids:  5;6 is of"},
+        std::tuple{"0,1;", "cuda:0,1", 2U, ""}}) {
+    const std::string toml = imported_toml({with_parameter("gpu_device_ids", ids)});
+    const Config config = loaded(toml);
+    EXPECT_EQ(config.target.device, device) << ids;
+    EXPECT_EQ(config.target.tensor_parallel, n_ranks) << ids;
+    EXPECT_EQ(toml.find("Left out") != std::string::npos, *further != '\0') << ids;
+    EXPECT_THAT(toml, HasSubstr(further));
+  }
+}
+
+TEST(ImportTriton, DevicesThatAreNoListSetNoRanks) {
+  for (const char* ids : {"0,x", "0,0", "0 1", ",1", "0,", "0,;1", ";1", " ", "0,1000", "-1"}) {
+    const std::string toml = imported_toml({with_parameter("gpu_device_ids", ids)});
+    const Config config = loaded(toml);
+    EXPECT_EQ(config.target.device, "cuda") << ids;
+    EXPECT_EQ(config.target.tensor_parallel, 1U) << ids;
+    EXPECT_THAT(toml, HasSubstr("\" has no counterpart in target.device\n")) << ids;
+  }
+}
+
+TEST(ImportTriton, OfTwoParametersForOneKeyTheFirstIsLeftOutByName) {
+  TritonConfig config = with_parameter("kv_cache_free_gpu_mem_fraction", "0.5");
+  config.parameters.emplace_back("max_tokens_in_paged_kv_cache", "56000");
+  const std::string toml = imported_toml({config});
+  EXPECT_EQ(loaded(toml).kv_cache.memory, "56000 tokens");
+  EXPECT_THAT(toml, HasSubstr("#   m: kv_cache_free_gpu_mem_fraction: m: "
+                              "max_tokens_in_paged_kv_cache is given too\n"));
+  // Two that agree are one.
+  EXPECT_THAT(
+      imported_toml({with_parameter("tokenizer_dir", "/a"), with_parameter("tokenizer_dir", "/a")}),
+      Not(HasSubstr("Left out")));
+}
+
 TEST(ImportTriton, ADecodingModeBesideADraftModelIsLeftOutByName) {
   TritonConfig config = with_parameter("decoding_mode", "lookahead");
   config.parameters.emplace_back("tensorrt_llm_draft_model_name", "small");
@@ -146,11 +184,12 @@ TEST(ImportTriton, WhatIsOutOfOurRangeIsLeftOutWithTheReason) {
         std::tuple{"kv_cache_free_gpu_mem_fraction", "1.5", "has no counterpart"},
         std::tuple{"kv_cache_free_gpu_mem_fraction", "nan", "has no counterpart"},
         std::tuple{"decoding_mode", "medusa", "has no counterpart in speculation.proposer"},
-        std::tuple{"gpu_device_ids", "0,x", "target.device"},
+        std::tuple{"gpu_device_ids", "0,x", "has no counterpart in target.device"},
         std::tuple{"never_heard", "x", "nothing here does this"}}) {
     const std::string toml = imported_toml({with_parameter(key, value)});
     EXPECT_THAT(toml, HasSubstr(std::string("#   m: ") + key + ": "));
     EXPECT_THAT(toml, HasSubstr(reason)) << key;
+    EXPECT_THAT(toml, Not(HasSubstr("--set"))) << key;
     loaded(toml);
   }
 }
