@@ -32,14 +32,16 @@ Json json_of(const std::vector<wire::ChatMessage>& messages) {
   return list;
 }
 
+// Their values may look like JSON, and a schema is JSON.
 bool is_text_key(std::string_view key) {
-  return key == "model" || key == "tenant" || key == "prediction" || key == "acceptance";
+  return key == "model" || key == "tenant" || key == "prediction" || key == "acceptance" ||
+         is_constraint_key(key);
 }
 
 // 0.5, true, on, ["a", "b"], {"5": -1}; anything else is a text.
 Json value_of(const std::string& key, const std::string& text) {
-  if (text == "on" || text == "off") return text == "on";
   if (is_text_key(key)) return text;
+  if (text == "on" || text == "off") return text == "on";
   const auto json = parse_json(text);
   return json.ok() ? *json : Json(text);
 }

@@ -50,5 +50,20 @@ TEST(Conversations, ANewSystemMessageTakesThePlaceOfAllOfTheOldOne) {
   EXPECT_EQ("user", conversation.request_for("x").messages[0].role);
 }
 
+TEST(Conversations, TakeTheValueOfATextKeyAsItIs) {
+  Conversation conversation({}, "");
+  const std::pair<const char*, const char*> settings[] = {{"json_schema", R"({"type": "object"})"},
+                                                          {"regex", "42"},
+                                                          {"gbnf", R"(root ::= "a")"},
+                                                          {"prediction", "[1]"},
+                                                          {"tenant", "on"}};
+  for (const auto& [key, value] : settings) {
+    const auto done = conversation.set(key, value);
+    EXPECT_TRUE(done.ok()) << key << ": " << done.error().message;
+    EXPECT_EQ(value, conversation.settings()[key]);
+    ASSERT_TRUE(conversation.unset(key).ok());  // one constraint at a time
+  }
+}
+
 }  // namespace
 }  // namespace foretoken::cli
