@@ -113,9 +113,11 @@ Result<wire::ClientRequest> request_from(const RequestOptions& options) {
     return Error{ErrorCode::kInvalidValue,
                  "the prediction proposer has nothing to guess from: give it the expected answer",
                  "--prediction"};
+  // As a router reads it. The request itself leaves out what no flag sets.
+  SamplingParams params = request.params;
   if (!request.given.contains("max_tokens"))
-    request.params.max_tokens = std::max(kDefaultMaxTokens, request.params.min_tokens);
-  if (auto valid = validate(request.params, 0); !valid.ok()) return valid.error();
+    params.max_tokens = std::max(kDefaultMaxTokens, params.min_tokens);
+  if (auto valid = validate(params, 0); !valid.ok()) return valid.error();
   return request;
 }
 

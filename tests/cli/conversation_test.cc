@@ -7,6 +7,8 @@
 #include <fstream>
 
 #include "common/base/file.h"
+#include "services/cli/request_json.h"
+#include "services/cli/verbs.h"
 #include "tests/support/temp_folder.h"
 
 namespace foretoken::cli {
@@ -63,6 +65,24 @@ TEST(Conversations, TakeTheValueOfATextKeyAsItIs) {
     EXPECT_EQ(value, conversation.settings()[key]);
     ASSERT_TRUE(conversation.unset(key).ok());  // one constraint at a time
   }
+}
+
+TEST(Conversations, GoToTheEndOfTheContextUnlessALengthIsGiven) {
+  const auto asked = [](wire::ClientRequest flags) {
+    const auto request = request_from({.request = std::move(flags)});
+    return Conversation(*request, "").request_for("x").params.max_tokens;
+  };
+  wire::ClientRequest flags;
+  flags.params.min_tokens = 200;
+  flags.given.insert("min_tokens");
+  EXPECT_EQ(kToEndOfContext, asked(flags));
+  EXPECT_FALSE(json_of_request(*request_from({.request = flags})).contains("max_tokens"));
+  flags.params.max_tokens = 300;
+  flags.given.insert("max_tokens");
+  EXPECT_EQ(300U, asked(flags));
+  flags.params.max_tokens = kDefaultMaxTokens;  // the default, and yet asked for
+  flags.params.min_tokens = 0;
+  EXPECT_EQ(kDefaultMaxTokens, asked(flags));
 }
 
 }  // namespace
