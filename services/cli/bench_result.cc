@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <system_error>
 #include <utility>
@@ -35,15 +36,23 @@ std::size_t parsed_length(std::string_view text) {
   return is_number && length <= kMostGuesses ? length : 0;
 }
 
-// The quantiles are for plots: 0, 1 ... 100 % of the values are at most so large.
+double percentile_of_sorted(const std::vector<double>& values, double p) {
+  if (values.empty()) return 0;
+  const double at = p * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  return std::lerp(values[below], values[above], at - static_cast<double>(below));
+}
+
+// The quantiles are for plots: the percentiles 0, 1 ... 100.
 OrderedJson times_json(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   OrderedJson quantiles = OrderedJson::array();
   for (int i = 0; i <= kQuantiles && !values.empty(); ++i)
-    quantiles.push_back(values[(values.size() - 1) * static_cast<std::size_t>(i) / kQuantiles]);
+    quantiles.push_back(percentile_of_sorted(values, static_cast<double>(i) / kQuantiles));
   return {{"mean", mean(values)},
-          {"median", percentile(values, 0.5)},
-          {"p99", percentile(values, 0.99)},
+          {"median", percentile_of_sorted(values, 0.5)},
+          {"p99", percentile_of_sorted(values, 0.99)},
           {"quantiles", std::move(quantiles)}};
 }
 
@@ -245,10 +254,8 @@ std::vector<double> token_times(const BenchSamples& samples) {
 }
 
 double percentile(std::vector<double> values, double p) {
-  if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
-  return values[std::min(values.size() - 1,
-                         static_cast<std::size_t>(p * static_cast<double>(values.size())))];
+  return percentile_of_sorted(values, p);
 }
 
 double mean(const std::vector<double>& values) {

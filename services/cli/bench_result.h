@@ -108,6 +108,7 @@ void add(BenchSamples& sum, const BenchSamples& more);
 std::uint64_t n_good(const BenchSamples& samples, const LatencyGoals& goals);
 std::vector<double> token_times(const BenchSamples& samples);  // TPOT of those that have one
 std::vector<double> all_gaps(const BenchSamples& samples);     // ITL
+// p from 0 to 1; between two values interpolated, as numpy.percentile does. 0 where there are none.
 double percentile(std::vector<double> values, double p);
 double mean(const std::vector<double>& values);
 

@@ -10,6 +10,7 @@
 #include "common/client/answer_json.h"
 #include "common/client/client.h"
 #include "common/config/resolve.h"
+#include "services/cli/bench_result.h"
 #include "services/cli/prompts.h"
 #include "services/cli/verbs.h"
 #include "services/cli/voice.h"
@@ -126,11 +127,6 @@ std::string model_shown(const wire::StatusReply& status, const std::string& aske
   return {};
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
-
 void bar(const char* label, double rate, double largest, const std::string& note, Paint paint) {
   constexpr double kWidth = 28;
   const int n = largest > 0 ? static_cast<int>(std::lround(kWidth * rate / largest)) : 0;
@@ -144,7 +140,7 @@ void print_result(const DemoResult& result) {
   const Tally& all = result.all;
   const double largest = std::max(all.plain_rate(), all.spec_rate());
   char note[64];
-  std::snprintf(note, sizeof(note), "%.2f×", median(result.pass_speedups));
+  std::snprintf(note, sizeof(note), "%.2f×", percentile(result.pass_speedups, 0.5));
   bar("plain", all.plain_rate(), largest, "", Paint::kFaint);
   bar("speculative", all.spec_rate(), largest, note, Paint::kGood);
   if (all.n_differing == 0)
@@ -178,7 +174,7 @@ OrderedJson result_json(const DemoResult& result, const std::string& model) {
   const Tally& all = result.all;
   OrderedJson document = {{"schema", "foretoken.demo/1"},
                           {"identical", all.n_differing == 0},
-                          {"speedup", median(result.pass_speedups)},
+                          {"speedup", percentile(result.pass_speedups, 0.5)},
                           {"acceptance_rate", all.acceptance()},
                           {"tokens_per_round", all.tokens_per_round()},
                           {"plain_tok_s", all.plain_rate()},

@@ -74,6 +74,29 @@ TEST(NJudged, CountsGuessesUpToTheFirstWrongOneOfARound) {
   EXPECT_EQ(n_judged({}), 0u);
 }
 
+// The values of numpy.percentile.
+TEST(Percentile, IsInterpolatedBetweenTheNearestTwo) {
+  EXPECT_DOUBLE_EQ(1.5, percentile({2, 1}, 0.5));
+  EXPECT_DOUBLE_EQ(2, percentile({3, 1, 2}, 0.5));
+  const std::vector<double> ten{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  EXPECT_DOUBLE_EQ(9.1, percentile(ten, 0.9));
+  EXPECT_DOUBLE_EQ(9.91, percentile(ten, 0.99));
+  EXPECT_DOUBLE_EQ(1, percentile(ten, 0));
+  EXPECT_DOUBLE_EQ(10, percentile(ten, 1));
+  EXPECT_DOUBLE_EQ(0, percentile({}, 0.5));
+}
+
+TEST(BenchJson, HasTheMedianAndP99AmongTheQuantiles) {
+  BenchSamples samples;
+  samples.seconds = 1;
+  for (int i = 1; i <= 10; ++i) samples.records.push_back(record_of("code", i));
+  const OrderedJson times = bench_json(samples, {})["tpot_ms"];
+  EXPECT_EQ(5.5, times["median"]);
+  EXPECT_EQ(times["quantiles"][50], times["median"]);
+  EXPECT_EQ(times["quantiles"][99], times["p99"]);
+  EXPECT_EQ(101U, times["quantiles"].size());
+}
+
 TEST(TallyKinds, AddsWhatIsDoneByKind) {
   BenchSamples samples;
   samples.records = {record_of("code", 2), record_of("story", 4), record_of("code", 3)};
@@ -96,7 +119,7 @@ TEST(BenchTables, AcceptanceStandsBesideTheTimeOfATokenAndThenByPosition) {
       "by kind of text    requests   guesses  accepted  tokens/round  first, ms  per token, ms\n"
       "code                      1        10      60 %          2.50      10.00           2.00\n"
       "story                     1        10      60 %          2.50      10.00           4.00\n"
-      "all                       2        20      60 %          2.50      10.00           4.00\n"
+      "all                       2        20      60 %          2.50      10.00           3.00\n"
       "\n"
       "accepted at        code     story       all\n"
       "position 1         75 %      75 %      75 %\n"
@@ -118,7 +141,7 @@ TEST(BenchTables, LatenciesHaveTheirPercentiles) {
   for (int i = 1; i <= 100; ++i) samples.records.push_back(record_of("code", i));
   const std::string table = latency_table(samples);
   EXPECT_THAT(table, HasSubstr("one at a time, in ms"));
-  EXPECT_THAT(table, HasSubstr("time per output token       50.50     51.00     91.00    100.00"
+  EXPECT_THAT(table, HasSubstr("time per output token       50.50     50.50     90.10     99.01"
                                "    100.00\n"));
   EXPECT_THAT(table, HasSubstr("whole answer"));
 }

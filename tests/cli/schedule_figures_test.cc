@@ -59,6 +59,12 @@ TEST(ScheduleFigures, AreTheMedianOfPairsWithTheRange) {
   EXPECT_DOUBLE_EQ(figures.most, 4);
 }
 
+TEST(ScheduleFigures, TakeTheMiddleOfTwoPairs) {
+  std::vector<SchedulePair> pairs(2, one_pair());
+  pairs[0].guessed.records.front().tpot_ms = 8;
+  EXPECT_DOUBLE_EQ(figures_of({}, pairs, pairs[0].plain).speedup, 1.5);
+}
+
 TEST(ScheduleFigures, CountARequestThatARunOfItsPairAnsweredOtherwise) {
   std::vector<SchedulePair> pairs(2, one_pair());
   pairs[1].plain.records.front().token_ids = pairs[1].guessed.records.front().token_ids = {4, 5};
