@@ -37,14 +37,19 @@ OrderedJson ratio_or_null(double a, double b) {
   return a > 0 && b > 0 ? OrderedJson(a / b) : OrderedJson();
 }
 
+// A key that an older file lacks has the value of one that is not used.
+bool is_unused(const Json& value) { return value.is_null() || value == false || value == 0; }
+
 // Keys of the documents in which the runs differ: what must be equal for the answers to be, and
 // what the times depend on.
 std::vector<std::string> differing(const BenchRun& a,
                                    const BenchRun& b,
                                    std::initializer_list<const char*> names) {
   std::vector<std::string> found;
-  for (const char* name : names)
-    if (a.at(name) != b.at(name)) found.emplace_back(name);
+  for (const char* name : names) {
+    const Json &first = a.at(name), &second = b.at(name);
+    if (first != second && !(is_unused(first) && is_unused(second))) found.emplace_back(name);
+  }
   return found;
 }
 
@@ -61,7 +66,9 @@ OrderedJson kinds_gain(const BenchRun& a, const BenchRun& b) {
 }
 
 OrderedJson comparison_json(const BenchRun& a, const BenchRun& b) {
-  const auto load = differing(a, b, {"model", "dataset", "num_prompts", "output_len", "request"});
+  const auto load = differing(a, b,
+                              {"schema", "model", "dataset", "input_len", "unique_prompts",
+                               "prompts_of_run", "num_prompts", "output_len", "request"});
   const auto rest =
       differing(a, b, {"machine", "build", "door", "concurrency", "request_rate", "repeats"});
   OrderedJson document = {

@@ -279,6 +279,7 @@ OrderedJson bench_json(const BenchSamples& s, const BenchDescription& load) {
       {"dataset", load.dataset},
       {"input_len", load.input_len == 0 ? OrderedJson() : OrderedJson(load.input_len)},
       {"unique_prompts", load.unique_prompts},
+      {"prompts_of_run", load.prompts_of_run},
       {"num_prompts", load.n_requests},
       {"output_len", load.output_len},
       {"concurrency", load.concurrency},

@@ -93,6 +93,8 @@ struct BenchDescription {
   std::string door, model, dataset;
   std::uint32_t input_len = 0;  // of random prompts; 0: others
   bool unique_prompts = false;
+  // Of a sweep whose runs have prompts of their own: which run's.
+  std::size_t prompts_of_run = 0;
   std::string proposer;
   int n_requests = 0, concurrency = 0;
   std::uint32_t output_len = 0;

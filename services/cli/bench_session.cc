@@ -387,14 +387,15 @@ int run_sweep(const BenchSession& session, const std::vector<int>& concurrency) 
   std::optional<Error> broken;
   for (std::size_t run = 0; run < concurrency.size(); ++run) {
     BenchLoad load = session.load;
+    BenchDescription description = session.description;
     if (run > 0 && session.prompts.are_made_up()) {
       auto prompts = session.prompts.of_run(run);
       if (!prompts.ok()) broken = prompts.error();
       if (broken) break;
       load.prompts = std::move(*prompts);
+      description.prompts_of_run = run;
     }
     load.concurrency = static_cast<std::size_t>(concurrency[run]);
-    BenchDescription description = session.description;
     description.concurrency = concurrency[run];
     BenchSamples samples = progress.run(std::move(load));
     document["runs"].push_back(bench_json(samples, description));

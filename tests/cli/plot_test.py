@@ -62,6 +62,13 @@ class Plot(unittest.TestCase):
         done = self.run_verb("bench", "compare", plain, self.write("hot.json", {**FAST, "answers": "0000", "request": {"temperature": 1.0}}))
         self.assertIn("The requests differ in: request\n", done.stdout)
         self.assertRegex(done.stdout, r"Same answers +not known\n")
+        for key, value in (("input_len", 40), ("unique_prompts", True), ("prompts_of_run", 1), ("schema", "foretoken.bench_latency/1")):
+            with self.subTest(key=key):  # other prompts, or the same in another order
+                done = self.run_verb("bench", "compare", plain, self.write("others.json", {**FAST, "answers": "0000", key: value}))
+                self.assertIn(f"The requests differ in: {key}\n", done.stdout)
+                self.assertRegex(done.stdout, r"Same answers +not known\n")
+        newer = {**FAST, "answers": "0000", "input_len": None, "unique_prompts": False, "prompts_of_run": 0}
+        self.run_verb("bench", "compare", plain, self.write("newer.json", newer), expect=7)  # keys that an older file lacks
         done = self.run_verb("bench", "compare", plain, self.write("moved.json", {**FAST, "machine": "other"}))
         self.assertIn("The conditions differ in: machine\n", done.stdout)
 
