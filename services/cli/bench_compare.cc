@@ -65,7 +65,14 @@ OrderedJson kinds_gain(const BenchRun& a, const BenchRun& b) {
   return gain;
 }
 
+// Times and throughput without those of the requests that failed are no gain.
+bool is_complete(const BenchRun& run) { return run.number("failed") == 0; }
+
 OrderedJson comparison_json(const BenchRun& a, const BenchRun& b) {
+  const bool complete = is_complete(a) && is_complete(b);
+  const auto gain = [&](double first, double second) {
+    return complete ? ratio_or_null(first, second) : OrderedJson();
+  };
   const auto load = differing(a, b,
                               {"schema", "model", "dataset", "input_len", "unique_prompts",
                                "prompts_of_run", "num_prompts", "output_len", "request"});
@@ -75,17 +82,15 @@ OrderedJson comparison_json(const BenchRun& a, const BenchRun& b) {
       {"schema", "foretoken.bench_gain/1"},
       {"base", a.label},
       {"other", b.label},
-      {"throughput_ratio",
-       ratio_or_null(b.number("output_throughput"), a.number("output_throughput"))},
-      {"decode_speedup",
-       ratio_or_null(a.number("tpot_ms", "median"), b.number("tpot_ms", "median"))},
-      {"latency_speedup",
-       ratio_or_null(a.number("e2el_ms", "median"), b.number("e2el_ms", "median"))},
-      {"decode_speedup_by_kind", kinds_gain(a, b)},
+      {"complete", complete},
+      {"throughput_ratio", gain(b.number("output_throughput"), a.number("output_throughput"))},
+      {"decode_speedup", gain(a.number("tpot_ms", "median"), b.number("tpot_ms", "median"))},
+      {"latency_speedup", gain(a.number("e2el_ms", "median"), b.number("e2el_ms", "median"))},
+      {"decode_speedup_by_kind", complete ? kinds_gain(a, b) : OrderedJson::object()},
       {"same_answers", OrderedJson()},
       {"differing_load", load},
       {"differing_conditions", rest}};
-  if (load.empty() && a.at("answers").is_string() && b.at("answers").is_string())
+  if (complete && load.empty() && a.at("answers").is_string() && b.at("answers").is_string())
     document["same_answers"] = a.at("answers") == b.at("answers");
   return document;
 }
@@ -97,18 +102,23 @@ std::string in_words(const OrderedJson& names) {
 }
 
 void print_gain(const BenchRun& a, const BenchRun& b, const OrderedJson& document) {
+  const bool complete = document["complete"].get<bool>();
   std::printf("base:  %s\nother: %s\n\n", a.label.c_str(), b.label.c_str());
   std::printf("%-34s %12s %12s %14s\n", "", "base", "other", "other / base");
   for (const Figure& figure : kFigures) {
     const double first = figure_of(a, figure), second = figure_of(b, figure);
     std::printf("%-34s %12.2f %12.2f", figure.label, first, second);
-    if (first > 0) std::printf(" %14.2f", second / first);
+    if (complete && first > 0) std::printf(" %14.2f", second / first);
     std::printf("\n");
   }
   const auto print_ratio = [&](const char* label, const OrderedJson& value) {
     if (value.is_number()) std::printf("%-34s %12.2f\n", label, value.get<double>());
   };
   std::printf("\n");
+  for (const BenchRun* run : {&a, &b})
+    if (!is_complete(*run))
+      std::printf("Failed requests of %s: %.0f; no comparison\n", run->label.c_str(),
+                  run->number("failed"));
   print_ratio("Decode speedup (median TPOT)", document["decode_speedup"]);
   for (const auto& [kind, value] : document["decode_speedup_by_kind"].items())
     print_ratio(("  of " + kind).c_str(), value);

@@ -72,6 +72,18 @@ class Plot(unittest.TestCase):
         done = self.run_verb("bench", "compare", plain, self.write("moved.json", {**FAST, "machine": "other"}))
         self.assertIn("The conditions differ in: machine\n", done.stdout)
 
+    def test_nothing_is_claimed_of_runs_whose_requests_failed(self):
+        plain, cut = self.write("plain.json", PLAIN), self.write("cut.json", {**FAST, "failed": 3, "answers": None})
+        for files in ((plain, cut), (cut, plain)):
+            done = json.loads(self.run_verb("bench", "compare", *files, "--json").stdout)
+            self.assertEqual([False, None, None, None, {}, None],
+                             [done[key] for key in ("complete", "throughput_ratio", "decode_speedup", "latency_speedup", "decode_speedup_by_kind",
+                                                    "same_answers")])
+            words = self.run_verb("bench", "compare", *files).stdout
+            self.assertIn("Failed requests of cut: 3; no comparison\n", words)
+            self.assertNotIn("speedup", words)
+            self.assertRegex(words, r"(?m)^Median TPOT \(ms\) +[\d.]+ +[\d.]+$")
+
     def test_a_file_of_both_is_two_runs(self):
         both = self.write("both.json", {"schema": "foretoken.bench_compare/1", "plain": PLAIN, "speculative": FAST})
         self.assertEqual(2.0, json.loads(self.run_verb("bench", "compare", both, "--json").stdout)["decode_speedup"])
