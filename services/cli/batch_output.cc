@@ -53,6 +53,13 @@ Error BatchOutput::cannot(const std::string& path) const {
   return {ErrorCode::kIo, path + ": " + std::strerror(errno), "--out"};
 }
 
+Error BatchOutput::of_another_batch(const std::string& path, std::string_view why) {
+  return {ErrorCode::kConfig,
+          path + std::string(why) +
+              " and has no answer to any line of this batch, with these flags; name another file",
+          "--out"};
+}
+
 Result<BatchOutput> BatchOutput::open(const std::string& file,
                                       const std::vector<RequestId>& ids,
                                       Failed failed) {
@@ -94,15 +101,13 @@ Result<void> BatchOutput::read_both() {
     if (const auto read = this->read(whole_, false); !read.ok()) return read.error();
     struct stat info {};
     if (::fstat(whole_.get(), &info) != 0) return cannot(path_);
-    if (info.st_size > 0 && n_known_ == 0)
-      return Error{ErrorCode::kConfig,
-                   path_ +
-                       " exists already and has no answer to any line of this batch, with these "
-                       "flags; name another file",
-                   "--out"};
+    if (info.st_size > 0 && n_known_ == 0) return of_another_batch(path_, " exists already");
   }
+  const std::size_t n_known = n_known_, n_strange = n_strange_;
   const auto end = read(part_, true);
   if (!end.ok()) return end.error();
+  if (n_strange_ > n_strange && n_known_ == n_known)
+    return of_another_batch(part_path_, " is there from an interrupted run");
   // A line that was being written when the process ended.
   if (*end < part_size_ && ::ftruncate(part_.get(), *end) != 0) return cannot(part_path_);
   part_size_ = *end;

@@ -24,7 +24,8 @@ class BatchOutput {
   enum class Failed { kKeep, kAskAgain };
 
   // Reads what earlier runs have left in `file` and in `file`.part. `ids`: of the batch's lines, in
-  // order. An error changes neither.
+  // order. kConfig: all answers of one of them are to other lines, or to these with other flags. An
+  // error changes neither.
   static Result<BatchOutput> open(const std::string& file,
                                   const std::vector<RequestId>& ids,
                                   Failed failed);
@@ -33,7 +34,8 @@ class BatchOutput {
   bool is_done(std::size_t line) const { return places_[line].has_value(); }
   std::size_t n_done() const { return n_done_; }
   std::size_t n_failed() const { return n_failed_; }  // of the done ones
-  // Answers found whose lines are not in this batch; they are left out.
+  // Answers found whose lines are not in this batch, or were asked with other flags; they are left
+  // out.
   std::size_t n_strange() const { return n_strange_; }
   // The same for all runs that continue one another, another one for any others.
   RequestId run() const { return run_; }
@@ -56,6 +58,7 @@ class BatchOutput {
 
   BatchOutput(const std::string& file, const std::vector<RequestId>& ids, Failed failed);
   Error cannot(const std::string& path) const;  // by errno
+  static Error of_another_batch(const std::string& path, std::string_view why);
   Result<void> lock();
   Result<void> read_both();
   Result<void> begin_run();

@@ -393,7 +393,8 @@ int run_run(const CliOptions& options) {
   if (!output.ok()) return report_error(output.error());
   if (output->n_strange() > 0)
     say_note(std::to_string(output->n_strange()) + " answers of " + all.run.out +
-             " are to lines that " + options.run.file + " has not, and are left out");
+             " are to lines that " + options.run.file +
+             " has not, or with other flags, and are left out");
   const TimePoint begin = steady_now();
   BatchRun run(all, loaded->config.bus, keys, *input, *output);
   int code = output->n_done() == output->n_lines() ? kExitOk : run.run();
