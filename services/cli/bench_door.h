@@ -27,8 +27,9 @@ class BenchDoor {
  public:
   virtual ~BenchDoor() = default;
   virtual std::string name() const = 0;
-  // Hands a request over; an Error if nothing takes it by the deadline.
-  virtual Result<void> send(std::size_t request, wire::ClientRequest asked, TimePoint deadline) = 0;
+  // Hands a request over, or says why it cannot. A lost connection may be back within the
+  // door's patience, and what waits for it in vain ends as kUnavailable.
+  virtual Result<void> send(std::size_t request, wire::ClientRequest asked) = 0;
   // What comes next; nothing by the deadline. An Error belongs to no request that is known.
   virtual std::optional<Result<BenchNews>> next(TimePoint deadline) = 0;
   // It is not waited for any more.

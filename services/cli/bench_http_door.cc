@@ -158,7 +158,7 @@ class HttpDoor final : public BenchDoor {
                                               : std::vector<MetricSample>();
   }
 
-  Result<void> send(std::size_t request, wire::ClientRequest asked, TimePoint) override {
+  Result<void> send(std::size_t request, wire::ClientRequest asked) override {
     // Of an earlier load: the end of its stream may come after the answer that ended it.
     forget(request);
     const std::string text =

@@ -23,6 +23,11 @@ bool was_cut_off(const wire::ClientReply& reply) {
   return reply.finish_reason == "deadline" || reply.finish_reason == "cancelled";
 }
 
+// No further request would fare better.
+bool is_unreachable(ErrorCode code) {
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kDraining;
+}
+
 class LoadRun {
  public:
   LoadRun(BenchDoor& door, const BenchLoad& load)
@@ -32,10 +37,10 @@ class LoadRun {
 
   BenchSamples run() {
     const std::uint64_t asked_again_before = door_.n_asked_again();
-    while (n_sent_ < load_.n_requests || !outstanding_.empty()) {
+    while (has_more() || !outstanding_.empty()) {
       send_due();
-      if (n_sent_ == load_.n_requests && outstanding_.empty()) break;
-      const bool waits_to_send = n_sent_ < load_.n_requests && has_place();
+      if (!has_more() && outstanding_.empty()) break;
+      const bool waits_to_send = has_more() && has_place();
       const TimePoint look = steady_now() + kOverduePause;
       if (auto news = door_.next(waits_to_send ? std::min(next_arrival_, look) : look))
         take(std::move(*news));
@@ -52,12 +57,14 @@ class LoadRun {
     std::optional<TimePoint> first;
   };
 
+  // Requests to send.
+  bool has_more() const { return !samples_.unreachable && n_sent_ < load_.n_requests; }
   bool has_place() const {
     return load_.concurrency == 0 || outstanding_.size() < load_.concurrency;
   }
 
   void send_due() {
-    while (n_sent_ < load_.n_requests && has_place() && steady_now() >= next_arrival_) {
+    while (has_more() && has_place() && steady_now() >= next_arrival_) {
       const std::size_t index = n_sent_++;
       const DemoPrompt& prompt = load_.prompts[index % load_.prompts.size()];
       wire::ClientRequest request = load_.base;
@@ -73,8 +80,10 @@ class LoadRun {
       samples_.records[index].kind = prompt.kind;
       samples_.records[index].at_ms = milliseconds_between(begun_, now);
       outstanding_[index] = {.sent = now, .last = now, .first = {}};
-      if (const auto sent = door_.send(index, std::move(request), now + 3s); !sent.ok())
+      if (const auto sent = door_.send(index, std::move(request)); !sent.ok()) {
+        samples_.unreachable |= is_unreachable(sent.error().code);
         fail(index, sent.error().message, CutOff::kNo);
+      }
     }
   }
 
@@ -82,10 +91,13 @@ class LoadRun {
     if (!news.ok()) return note_error(news.error().message, CutOff::kNo);
     const auto found = outstanding_.find(news->request);
     if (found == outstanding_.end()) return;
-    if (const auto* error = std::get_if<wire::ClientError>(&news->answer))
+    if (const auto* error = std::get_if<wire::ClientError>(&news->answer)) {
+      const ErrorCode code = error_from(*error).code;
+      // One that may be asked again lost its targets: others may fare better.
+      samples_.unreachable |= is_unreachable(code) && error->error.retry_after_ms == 0;
       return fail(news->request, error->error.code + ": " + error->error.message,
-                  error->error.code == error_code_name(ErrorCode::kDeadlineExceeded) ? CutOff::kYes
-                                                                                     : CutOff::kNo);
+                  code == ErrorCode::kDeadlineExceeded ? CutOff::kYes : CutOff::kNo);
+    }
     if (const auto* piece = std::get_if<wire::ClientPiece>(&news->answer))
       return add_piece(news->request, piece->text, piece->token_ids);
     if (const auto* reply = std::get_if<wire::ClientReply>(&news->answer))

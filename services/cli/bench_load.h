@@ -23,7 +23,8 @@ struct BenchLoad {
   std::function<void(const BenchRecord&)> on_end = {};
 };
 
-// Throws nothing; failures are counted, the first one kept.
+// Throws nothing; failures are counted, the first one kept. One that finds no service, or one that
+// is about to stop, is the last request sent: what is under way is waited for.
 BenchSamples run_load(BenchDoor& door, const BenchLoad& load);
 
 }  // namespace foretoken::cli

@@ -108,7 +108,7 @@ OrderedJson goodput_json(const BenchSamples& samples, const LatencyGoals& goals)
           {"max_tpot_ms", most(goals.tpot_ms)},
           {"max_e2el_ms", most(goals.e2el_ms)},
           {"good_requests", n},
-          {"request_goodput", static_cast<double>(n) / samples.seconds}};
+          {"request_goodput", samples.a_second(static_cast<double>(n))}};
 }
 
 void add(std::vector<PositionTally>& sum, const std::vector<PositionTally>& more) {
@@ -214,8 +214,10 @@ std::uint64_t BenchSamples::output_tokens() const {
   return total;
 }
 
+double BenchSamples::a_second(double n) const { return seconds > 0 ? n / seconds : 0; }
+
 double BenchSamples::output_throughput() const {
-  return seconds > 0 ? static_cast<double>(output_tokens()) / seconds : 0;
+  return a_second(static_cast<double>(output_tokens()));
 }
 
 std::vector<double> BenchSamples::values(double BenchRecord::*member) const {
@@ -233,6 +235,7 @@ void add(BenchSamples& sum, const BenchSamples& more) {
   for (auto member :
        {&BenchSamples::n_failed, &BenchSamples::n_cut_off, &BenchSamples::n_asked_again})
     sum.*member += more.*member;
+  sum.unreachable |= more.unreachable;
   sum.histogram.resize(std::max(sum.histogram.size(), more.histogram.size()));
   for (std::size_t i = 0; i < more.histogram.size(); ++i) sum.histogram[i] += more.histogram[i];
   sum.seconds += more.seconds;
@@ -296,7 +299,7 @@ OrderedJson bench_json(const BenchSamples& s, const BenchDescription& load) {
       {"duration_s", s.seconds},
       {"total_input_tokens", prompt_tokens},
       {"total_output_tokens", s.output_tokens()},
-      {"request_throughput", static_cast<double>(s.n_done()) / s.seconds},
+      {"request_throughput", s.a_second(static_cast<double>(s.n_done()))},
       {"output_throughput", s.output_throughput()},
       {"ttft_ms", times_json(s.values(&BenchRecord::ttft_ms))},
       {"tpot_ms", times_json(token_times(s))},
@@ -334,10 +337,10 @@ void print_block(const BenchSamples& s, const LatencyGoals& goals) {
   line("Benchmark duration (s):", s.seconds);
   count("Total input tokens:", prompt_tokens);
   count("Total generated tokens:", s.output_tokens());
-  line("Request throughput (req/s):", static_cast<double>(s.n_done()) / s.seconds);
+  line("Request throughput (req/s):", s.a_second(static_cast<double>(s.n_done())));
   line("Output token throughput (tok/s):", s.output_throughput());
   if (goals.any())
-    line("Request goodput (req/s):", static_cast<double>(n_good(s, goals)) / s.seconds);
+    line("Request goodput (req/s):", s.a_second(static_cast<double>(n_good(s, goals))));
   const std::pair<std::string, std::vector<double>> groups[] = {
       {"TTFT", s.values(&BenchRecord::ttft_ms)}, {"TPOT", token_times(s)}, {"ITL", all_gaps(s)}};
   for (const auto& [name, values] : groups) {

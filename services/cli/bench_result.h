@@ -58,6 +58,7 @@ struct BenchSamples {
   std::uint64_t n_cut_off = 0;           // of those that failed: time was up, or cancelled
   std::vector<std::uint64_t> histogram;  // rounds that accepted 0, 1, 2 ... tokens
   std::string first_error;
+  bool unreachable = false;  // one of those that failed found no service; nothing was sent after it
   double seconds = 0;
   int n_passes = 1;
   std::map<std::string, double> processor_seconds;  // by service, in the passes
@@ -65,6 +66,7 @@ struct BenchSamples {
   std::uint64_t n_done() const;
   std::uint64_t sum(std::uint64_t BenchRecord::*member) const;
   std::uint64_t output_tokens() const;
+  double a_second(double n) const;  // 0 where nothing ran
   double output_throughput() const;
   std::vector<double> values(double BenchRecord::*member) const;  // of those that are done
 };

@@ -123,6 +123,7 @@ BothWays measure_both_ways(const BenchSession& session) {
       n_differing += first[i].answer != pass.records[i].answer ||
                      first[i].token_ids != pass.records[i].token_ids;
     result.n_differing = std::max(result.n_differing, n_differing);
+    if (pass.unreachable) break;
   }
   return result;
 }
@@ -157,6 +158,7 @@ int report_failures(const BenchSamples& samples) {
   std::cerr << "error: " << samples.n_failed
             << (samples.n_failed == 1 ? " request failed, " : " requests failed, ")
             << samples.n_cut_off << " of them cut off; the first: " << samples.first_error << "\n";
+  if (samples.unreachable) return kExitUnreachable;
   return samples.n_cut_off == samples.n_failed ? kExitDeadline : kExitFailed;
 }
 
@@ -401,6 +403,7 @@ int run_sweep(const BenchSession& session, const std::vector<int>& concurrency) 
     document["runs"].push_back(bench_json(samples, description));
     add(all, samples);
     rows.push_back({concurrency[run], std::move(samples)});
+    if (all.unreachable) break;
   }
   const int written = put_out(document, session.options, [&] {
     std::cout << sweep_table(rows, session.description.goals) << std::flush;

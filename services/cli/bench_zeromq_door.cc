@@ -13,8 +13,8 @@ class ZeromqDoor final : public BenchDoor {
 
   std::string name() const override { return "zeromq"; }
 
-  Result<void> send(std::size_t request, wire::ClientRequest asked, TimePoint deadline) override {
-    const auto id = client_.send(std::move(asked), deadline);
+  Result<void> send(std::size_t request, wire::ClientRequest asked) override {
+    const auto id = client_.post(std::move(asked));
     if (!id.ok()) return id.error();
     numbers_[wire::hex_of(*id)] = request;
     return {};

@@ -1,5 +1,6 @@
 #include "services/cli/chat_stream.h"
 
+#include <string_view>
 #include <utility>
 
 #include "common/messages/speculation_object.h"
@@ -46,10 +47,16 @@ std::string text_of_delta(const Json& delta) {
 
 // Of an error's body, or of an event.
 ErrorCode error_code_in(std::string_view body) {
+  constexpr std::pair<std::string_view, ErrorCode> kCodes[] = {
+      {"deadline_exceeded", ErrorCode::kDeadlineExceeded},
+      {"no_target", ErrorCode::kUnavailable},
+      {"draining", ErrorCode::kDraining}};
   const auto parsed = parse_json(body);
-  const bool is_late = parsed.ok() && json_text(json_member(*parsed, "error"), "code") ==
-                                          error_code_name(ErrorCode::kDeadlineExceeded);
-  return is_late ? ErrorCode::kDeadlineExceeded : ErrorCode::kInternal;
+  if (!parsed.ok()) return ErrorCode::kInternal;
+  const std::string code = json_text(json_member(*parsed, "error"), "code");
+  for (const auto& [name, known] : kCodes)
+    if (name == code) return known;
+  return ErrorCode::kInternal;
 }
 
 std::vector<std::uint32_t> histogram_of(const Json& list) {

@@ -94,9 +94,17 @@ TEST(ChatStream, CallsAreTextWithoutTheirIds) {
   EXPECT_EQ(call("call_1"), call("call_2"));
 }
 
+TEST(ChatStream, KnowsThatNoServiceTakesRequests) {
+  const auto code = [](const std::string& name) {
+    return http_failure(503, R"({"error":{"message":"no","code":")" + name + R"("}})").code;
+  };
+  EXPECT_EQ(ErrorCode::kUnavailable, code("no_target"));
+  EXPECT_EQ(ErrorCode::kDraining, code("draining"));
+}
+
 TEST(ChatStream, KnowsThatTheTimeWasUp) {
   const std::string late = R"({"error":{"message":"out of time","code":"deadline_exceeded"}})";
-  const std::string other = R"({"error":{"message":"no","code":"no_target"}})";
+  const std::string other = R"({"error":{"message":"no","code":"model_not_found"}})";
   const auto code_in_stream = [](const std::string& event) {
     const auto answers = read_in_pieces("data: " + event + "\n\n", 100);
     return std::get<wire::ClientError>(answers.back()).error.code;

@@ -341,6 +341,10 @@ class WithoutRouter(unittest.TestCase):
     def test_a_router_that_dies_ends_the_run_and_the_next_one_goes_on(self):
         with harness.System() as system:
             system.start("router", "tokenizer", "draft", "target").wait_ready()
+            bench = subprocess.Popen([PROGRAM, "bench", "serve", "--json", "--set", f"bus.client={system.client}", "--num-prompts", "60",
+                                      "--concurrency", "2", "--output-len", "300"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(bench.kill)
+            harness.wait_for(lambda: system.status()["requests_total"] > 0, "the first request of bench")
             batch = pathlib.Path(system.folder, "b.jsonl")
             batch.write_text("".join(json.dumps({"prompt": f"{i}", "max_tokens": 300}) + "\n" for i in range(60)))
             command = [PROGRAM, "run", str(batch), "--set", f"bus.client={system.client}", "--ignore-eos", "--concurrency", "2"]
@@ -352,6 +356,10 @@ class WithoutRouter(unittest.TestCase):
             words = running.communicate(timeout=90)[1]  # 30 s of patience
             self.assertEqual(3, running.returncode, words)
             self.assertIn("the connection was lost", words)
+            report, words = bench.communicate(timeout=90)
+            self.assertEqual(3, bench.returncode, words)
+            self.assertIn("the connection was lost", words)
+            self.assertEqual(2, json.loads(report)["failed"], "those that were under way, and none that was sent to no router")
             done = subprocess.run(command, capture_output=True, text=True, timeout=60)
             self.assertEqual(3, done.returncode, done.stderr)
             system.start("router").wait_ready()

@@ -1,0 +1,101 @@
+// The load of bench at a door whose system goes away.
+#include "services/cli/bench_load.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "common/wire/client_codec.h"
+
+namespace foretoken::cli {
+namespace {
+
+using testing::HasSubstr;
+
+wire::ClientError error_of(ErrorCode code) { return wire::client_error({}, {code, "gone"}, 0); }
+
+// Answers each request with what `answer_to` makes of its number.
+class FakeDoor final : public BenchDoor {
+ public:
+  using Answer = std::variant<wire::ClientAnswer, Error>;
+  explicit FakeDoor(std::function<Answer(std::size_t)> answer_to)
+      : answer_to_(std::move(answer_to)) {}
+
+  std::string name() const override { return "fake"; }
+  Result<void> send(std::size_t request, wire::ClientRequest) override {
+    sent.push_back(request);
+    Answer answer = answer_to_(request);
+    if (auto* error = std::get_if<Error>(&answer)) return *error;
+    news_.push_back({request, std::get<wire::ClientAnswer>(std::move(answer))});
+    return {};
+  }
+  std::optional<Result<BenchNews>> next(TimePoint) override {
+    if (news_.empty()) return std::nullopt;
+    BenchNews first = std::move(news_.front());
+    news_.pop_front();
+    return Result<BenchNews>(std::move(first));
+  }
+  void forget(std::size_t) override {}
+
+  std::vector<std::size_t> sent;
+
+ private:
+  std::function<Answer(std::size_t)> answer_to_;
+  std::deque<BenchNews> news_;
+};
+
+BenchSamples run_at(FakeDoor& door, std::size_t concurrency) {
+  BenchLoad load{.prompts = {{"a", {}}}, .n_requests = 8, .concurrency = concurrency};
+  load.base.timeout_ms = 60'000;
+  return run_load(door, load);
+}
+
+TEST(BenchLoad, SendsNothingMoreWhenNoServiceTakesARequest) {
+  FakeDoor door([](std::size_t request) -> FakeDoor::Answer {
+    if (request < 2) return wire::ClientReply{};
+    return Error{ErrorCode::kUnavailable, "no router answers"};
+  });
+  const BenchSamples samples = run_at(door, 1);
+  EXPECT_THAT(door.sent, testing::ElementsAre(0, 1, 2));
+  EXPECT_TRUE(samples.unreachable);
+  EXPECT_EQ(2U, samples.n_done());
+  EXPECT_EQ(1U, samples.n_failed);
+  EXPECT_EQ("no router answers", samples.first_error);
+}
+
+TEST(BenchLoad, WaitsForWhatIsUnderWayAtAServiceThatDrains) {
+  for (const ErrorCode code : {ErrorCode::kDraining, ErrorCode::kUnavailable}) {
+    FakeDoor door([code](std::size_t request) -> FakeDoor::Answer {
+      if (request == 1) return error_of(code);
+      return wire::ClientReply{};
+    });
+    const BenchSamples samples = run_at(door, 4);
+    EXPECT_TRUE(samples.unreachable);
+    EXPECT_EQ(1U, samples.n_failed);
+    EXPECT_EQ(door.sent.size(), samples.n_done() + samples.n_failed);
+    EXPECT_EQ(5U, door.sent.size());  // the first answer had made room for one
+    EXPECT_THAT(samples.first_error, HasSubstr("gone"));
+  }
+}
+
+TEST(BenchLoad, GoesOnAfterAnErrorOfOneRequest) {
+  FakeDoor door([](std::size_t request) -> FakeDoor::Answer {
+    if (request == 1) return error_of(ErrorCode::kInternal);
+    return wire::ClientReply{};
+  });
+  const BenchSamples samples = run_at(door, 1);
+  EXPECT_FALSE(samples.unreachable);
+  EXPECT_EQ(7U, samples.n_done());
+}
+
+TEST(BenchSamplesSum, IsUnreachableWhereOnePassWas) {
+  BenchSamples sum, gone;
+  gone.unreachable = true;
+  add(sum, gone);
+  add(sum, {});
+  EXPECT_TRUE(sum.unreachable);
+}
+
+}  // namespace
+}  // namespace foretoken::cli
