@@ -137,7 +137,7 @@ int run_one(const CliOptions& options) {
   return verdict_code != kExitOk ? verdict_code : written;
 }
 
-int run_grid(const CliOptions& options) {
+std::vector<ScheduleFigures> measure_grid(const CliOptions& options) {
   const BenchScheduleOptions& chosen = options.bench_schedule;
   ProgressLine progress(ProgressLine::kind_here(options.output.quiet),
                         2 * std::size(kSweepAcceptances) * std::size(kSweepSequences), 0);
@@ -153,6 +153,12 @@ int run_grid(const CliOptions& options) {
         progress.show(cells.size(), "cells", steady_now());
       }
     }
+  return cells;
+}
+
+int run_grid(const CliOptions& options) {
+  const BenchScheduleOptions& chosen = options.bench_schedule;
+  const std::vector<ScheduleFigures> cells = measure_grid(options);
   OrderedJson document = document_of("foretoken.bench_schedule_sweep/1", cells);
   document["worst"] = worst_of(cells).speedup;
   int written = put_out(document, ratio_table(cells), options);

@@ -137,6 +137,43 @@ void warm_up(const BenchSession& session) {
   (void)run_load(session.door, one);
 }
 
+struct Sweep {
+  OrderedJson document = {
+      {"schema", kSweepSchema}, {"machine", machine_description()}, {"runs", OrderedJson::array()}};
+  std::vector<SweepRow> rows;
+  BenchSamples all;
+  std::optional<Error> broken;  // why it has no further runs
+};
+
+Sweep measure_sweep(const BenchSession& session, const std::vector<int>& concurrency) {
+  if (session.prompts.are_made_up())
+    warm_up(session);
+  else
+    ask_each_once(session);
+  BenchProgress progress(session, concurrency.size());
+  Sweep sweep;
+  for (std::size_t run = 0; run < concurrency.size() && !sweep.all.unreachable; ++run) {
+    BenchLoad load = session.load;
+    BenchDescription description = session.description;
+    if (run > 0 && session.prompts.are_made_up()) {
+      auto prompts = session.prompts.of_run(run);
+      if (!prompts.ok()) {
+        sweep.broken = prompts.error();
+        break;
+      }
+      load.prompts = std::move(*prompts);
+      description.prompts_of_run = run;
+    }
+    load.concurrency = static_cast<std::size_t>(concurrency[run]);
+    description.concurrency = concurrency[run];
+    BenchSamples samples = progress.run(std::move(load));
+    sweep.document["runs"].push_back(bench_json(samples, description));
+    add(sweep.all, samples);
+    sweep.rows.push_back({concurrency[run], std::move(samples)});
+  }
+  return sweep;
+}
+
 // The document where --out says, then on standard output that or what people read.
 int put_out(const OrderedJson& document,
             const CliOptions& options,
@@ -377,39 +414,12 @@ int run_once(const BenchSession& session, const PrintRun& print) {
 }
 
 int run_sweep(const BenchSession& session, const std::vector<int>& concurrency) {
-  if (session.prompts.are_made_up())
-    warm_up(session);
-  else
-    ask_each_once(session);
-  BenchProgress progress(session, concurrency.size());
-  OrderedJson document = {
-      {"schema", kSweepSchema}, {"machine", machine_description()}, {"runs", OrderedJson::array()}};
-  std::vector<SweepRow> rows;
-  BenchSamples all;
-  std::optional<Error> broken;
-  for (std::size_t run = 0; run < concurrency.size(); ++run) {
-    BenchLoad load = session.load;
-    BenchDescription description = session.description;
-    if (run > 0 && session.prompts.are_made_up()) {
-      auto prompts = session.prompts.of_run(run);
-      if (!prompts.ok()) broken = prompts.error();
-      if (broken) break;
-      load.prompts = std::move(*prompts);
-      description.prompts_of_run = run;
-    }
-    load.concurrency = static_cast<std::size_t>(concurrency[run]);
-    description.concurrency = concurrency[run];
-    BenchSamples samples = progress.run(std::move(load));
-    document["runs"].push_back(bench_json(samples, description));
-    add(all, samples);
-    rows.push_back({concurrency[run], std::move(samples)});
-    if (all.unreachable) break;
-  }
-  const int written = put_out(document, session.options, [&] {
-    std::cout << sweep_table(rows, session.description.goals) << std::flush;
+  const Sweep sweep = measure_sweep(session, concurrency);
+  const int written = put_out(sweep.document, session.options, [&] {
+    std::cout << sweep_table(sweep.rows, session.description.goals) << std::flush;
   });
-  if (broken) return report_error(*broken);
-  const int failed = report_failures(all);
+  if (sweep.broken) return report_error(*sweep.broken);
+  const int failed = report_failures(sweep.all);
   return failed != kExitOk ? failed : written;
 }
 

@@ -1,11 +1,11 @@
 #include "services/cli/progress_line.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <iostream>
 
 #include "services/cli/terminal_size.h"
 #include "services/cli/verbs.h"
+#include "services/cli/voice.h"
 
 namespace foretoken::cli {
 namespace {
@@ -29,9 +29,7 @@ ProgressLine::Kind ProgressLine::kind_here(bool quiet) {
 ProgressLine::ProgressLine(Kind kind, std::size_t n_all, std::size_t n_done)
     : kind_(kind), n_all_(n_all), tenths_(percent(n_done, n_all) / 10) {}
 
-ProgressLine::~ProgressLine() {
-  if (kind_ == Kind::kBar) std::cerr << "\r\033[K" << std::flush;
-}
+ProgressLine::~ProgressLine() { erase_status_line(); }
 
 void ProgressLine::show(std::size_t n_done, const std::string& words, TimePoint now) {
   if (kind_ == Kind::kBar && now >= drawn_ + kBetweenDrawings) {
@@ -51,12 +49,12 @@ void ProgressLine::draw_bar(std::size_t n_done, const std::string& words) const 
                     width = static_cast<std::size_t>(error_width());
   const std::size_t room = std::min(kLongestBar, width > used ? width - used : 0);
   const std::size_t full = n_all_ == 0 ? room : room * n_done / n_all_;
-  std::string line = "\r" + head;
+  std::string line = head;
   for (std::size_t i = 0; i < room; ++i) line += i < full ? "█" : "░";
   // A longer line than the terminal would leave its beginnings behind.
   line +=
       width > head.size() ? tail.substr(0, width - std::min(width, head.size() + room + 1)) : "";
-  std::cerr << line << "\033[K" << std::flush;
+  draw_status_line(line);
 }
 
 std::string duration_text(Duration duration) {

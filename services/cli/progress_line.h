@@ -15,7 +15,7 @@ class ProgressLine {
   static Kind kind_here(bool quiet);
 
   ProgressLine(Kind kind, std::size_t n_all, std::size_t n_done);
-  ~ProgressLine();  // takes the bar away
+  ~ProgressLine();  // takes the bar away: before a table or an error is written
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 

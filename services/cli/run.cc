@@ -129,6 +129,7 @@ class BatchRun {
         .count();
   }
 
+  void ask_all();
   void fill();
   void start(std::size_t index);
   void post(AskedChoice asked);
@@ -312,8 +313,7 @@ std::string BatchRun::words() const {
   return text;
 }
 
-int BatchRun::run() {
-  if (const auto found = find_router(client_); !found.ok()) return report_error(found.error());
+void BatchRun::ask_all() {
   started_ = steady_now();
   ProgressLine progress(ProgressLine::kind_here(options_.output.quiet), output_.n_lines(),
                         output_.n_done());
@@ -329,6 +329,11 @@ int BatchRun::run() {
     if (interrupted_) give_up = std::min(give_up, steady_now() + kCancelTime);
     progress.show(output_.n_done(), words(), steady_now());
   }
+}
+
+int BatchRun::run() {
+  if (const auto found = find_router(client_); !found.ok()) return report_error(found.error());
+  ask_all();
   if (stopped_) return report_error(*stopped_);
   if (interrupted_) return kExitInterrupted;
   return output_.n_done() == output_.n_lines() ? kExitOk : kExitFailed;

@@ -14,6 +14,7 @@ namespace {
 
 ColorWhen color_when = ColorWhen::kAuto;
 Verbosity verbosity_now = Verbosity::kUsual;
+bool has_status_line = false;
 
 constexpr std::string_view kPlain = "\033[0m";
 
@@ -128,12 +129,26 @@ std::streamsize PaintedErrors::Painter::xsputn(const char* text, std::streamsize
   return to_->sputn(painted.data(), n_painted) == n_painted ? n : 0;
 }
 
-void say_note(const std::string& sentence) { std::cerr << "note: " << sentence << std::endl; }
+void draw_status_line(const std::string& text) {
+  has_status_line = true;
+  std::cerr << "\r" << text << "\033[K" << std::flush;
+}
+
+void erase_status_line() {
+  if (std::exchange(has_status_line, false)) std::cerr << "\r\033[K" << std::flush;
+}
+
+void say_note(const std::string& sentence) {
+  erase_status_line();
+  std::cerr << "note: " << sentence << std::endl;
+}
 
 bool is_verbose() { return verbosity_now == Verbosity::kVerbose; }
 
 void say_detail(const std::string& sentence) {
-  if (is_verbose()) std::cerr << "detail: " << sentence << std::endl;
+  if (!is_verbose()) return;
+  erase_status_line();
+  std::cerr << "detail: " << sentence << std::endl;
 }
 
 }  // namespace foretoken::cli

@@ -64,6 +64,11 @@ class PaintedErrors {
   Painter painter_;
 };
 
+// A line of standard error at a terminal that is drawn over itself, one at a time. Whatever else is
+// written to that terminal needs it erased first; a note and a detail do so themselves.
+void draw_status_line(const std::string& text);
+void erase_status_line();
+
 // A line to standard error about what is going on, for people; a detail with --verbose alone.
 void say_note(const std::string& sentence);
 bool is_verbose();

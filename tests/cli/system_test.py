@@ -21,11 +21,12 @@ import urllib.request
 
 BIN = pathlib.Path(sys.argv.pop(1))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "clients/python"), str(ROOT / "tests/support")]
+sys.path[:0] = [str(ROOT / "clients/python"), str(ROOT / "tests/support"), str(ROOT / "tests/process")]
 
 import foretoken  # noqa: E402
 from infinite_model import write_infinite_model  # noqa: E402
 from ports import free_port  # noqa: E402
+from terminal import Terminal  # noqa: E402
 
 
 class Detached(unittest.TestCase):
@@ -371,6 +372,11 @@ class System(unittest.TestCase):
         done = self.run_verb("bench", "serve", "--num-prompts", "2", "--concurrency", "1,2", "--output-len", "4")
         self.assertIn("at a time", done.stdout)
         self.assertEqual(3, len(done.stdout.splitlines()))
+        words = ("bench", "serve", "--num-prompts", "2", "--concurrency", "1,2", "--output-len", "4", *self.settings)
+        with Terminal([str(BIN / "foretoken"), *words], columns=120) as terminal:
+            self.assertEqual(0, terminal.exit_code(), terminal.text())
+            self.assertIn("% ", terminal.raw.decode())  # a bar, and where it was the table
+            self.assertRegex(terminal.text(), r"\Aat a time ")
 
     def test_bench_serve_makes_each_prompt_unique_and_counts_good_requests(self):
         words = ("bench", "serve", "--json", "--num-prompts", "2", "--output-len", "4")

@@ -77,5 +77,22 @@ TEST_F(PaintedErrorsTest, DetailsAreForThoseWhoAsked) {
   EXPECT_EQ("detail: heard\n", heard.str());
 }
 
+TEST_F(PaintedErrorsTest, NotesAndDetailsEraseTheLineThatIsDrawnOverItself) {
+  std::ostringstream heard;
+  std::streambuf* const before = std::cerr.rdbuf(heard.rdbuf());
+  draw_status_line("42 %");
+  say_note("one");
+  say_note("two");
+  draw_status_line("43 %");
+  set_verbosity(Verbosity::kVerbose);
+  say_detail("three");
+  erase_status_line();
+  std::cerr.rdbuf(before);
+  EXPECT_EQ(
+      "\r42 %\033[K\r\033[Knote: one\nnote: two\n"
+      "\r43 %\033[K\r\033[Kdetail: three\n",
+      heard.str());
+}
+
 }  // namespace
 }  // namespace foretoken::cli

@@ -349,13 +349,16 @@ class WithoutRouter(unittest.TestCase):
             batch.write_text("".join(json.dumps({"prompt": f"{i}", "max_tokens": 300}) + "\n" for i in range(60)))
             command = [PROGRAM, "run", str(batch), "--set", f"bus.client={system.client}", "--ignore-eos", "--concurrency", "2"]
             part = pathlib.Path(system.folder, "b.answers.jsonl.part")
-            running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-            harness.wait_for(lambda: part.exists() and part.read_bytes().count(b"\n") >= 3, "two answers")
-            with system.stopped("target"):  # the others have not been answered when the router dies
-                system.kill("router")
-            words = running.communicate(timeout=90)[1]  # 30 s of patience
-            self.assertEqual(3, running.returncode, words)
-            self.assertIn("the connection was lost", words)
+            with Terminal(command, columns=100) as terminal:
+                harness.wait_for(lambda: terminal.pump(0) and part.exists() and part.read_bytes().count(b"\n") >= 3, "two answers")
+                with system.stopped("target"):  # the others have not been answered when the router dies
+                    terminal.wait_for(r"\d+/60  \d+ %  █+░+")
+                    system.kill("router")
+                code = terminal.exit_code()  # 30 s of patience
+                self.assertEqual(3, code, terminal.text())
+                # Each on a line of its own, though a bar is there when they come.
+                self.assertRegex(terminal.text(), r"(?m)\Anote: the connection to the router [\s\S]*^error: the connection was lost, and ")
+                self.assertNotIn("█", terminal.text())
             report, words = bench.communicate(timeout=90)
             self.assertEqual(3, bench.returncode, words)
             self.assertIn("the connection was lost", words)
