@@ -111,7 +111,7 @@ TEST_F(LoadModel, ReportsProgressUpToTheEnd) {
 TEST_F(LoadModel, ReportsProgressUpToTheEndWhereScalesAreReadToo) {
   for (const char* name : {"int8_channel", "int4_zeros", "gptq_act_order", "mxfp4"}) {
     std::uint64_t last = 0, total = 0;
-    LoadOptions options;
+    LoadOptions options{.dtype = WeightDType::kBf16};
     options.on_progress = [&](std::uint64_t done, std::uint64_t all) { last = done, total = all; };
     load_model(std::filesystem::path(FORETOKEN_SOURCE_DIR) / "tests/fixtures/quantized" / name,
                *backend_, options);

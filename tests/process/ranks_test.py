@@ -312,10 +312,13 @@ class Ranks(unittest.TestCase):
         self.assertEqual([], traces("target-0"))
 
     def test_what_rank_0_alone_finds_ends_the_group_with_its_reason(self):
-        done = self.run_alone(["target.tensor_parallel=2", "kv_cache.memory=1 tokens"])
-        self.assertEqual(78, done.returncode, done.stderr)
-        self.assertRegex(done.stderr, r"at least \d+ are needed")
-        self.assertEqual([], traces("target-0"))
+        for setting, code, reason in (("kv_cache.memory=1 tokens", GONE, "kv_cache.memory = "),
+                                      ("bus.router=tcp://10.1.1.1:5555", 78, "set bus.curve_secret")):
+            with self.subTest(setting=setting):
+                done = self.run_alone(["target.tensor_parallel=2", "kv_cache.memory=16MiB", setting])
+                self.assertEqual(code, done.returncode, done.stderr)
+                self.assertIn(reason, done.stderr)
+                self.assertEqual([], traces("target-0"))
 
     def test_without_mpirun_the_message_names_the_package(self):
         done = self.run_alone(["target.tensor_parallel=2"], environment={**os.environ, "PATH": "/nonexistent"})
