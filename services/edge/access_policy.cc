@@ -134,7 +134,8 @@ std::optional<HttpError> AccessPolicy::refusal_of_page(const HttpRequest& reques
   if (!takes_host(host)) return host_refused(host);
   // A browser sends a plain POST of any page without asking first.
   const std::string_view origin = request.header("origin");
-  if (!is_open && !origin.empty() && !takes_origin(origin) && !is_same_host(origin, host))
+  const bool is_own = is_same_host(origin, host) && is_named(host);
+  if (!is_open && !origin.empty() && !takes_origin(origin) && !is_own)
     return origin_refused(origin);
   return std::nullopt;
 }
@@ -166,15 +167,18 @@ bool AccessPolicy::takes_origin(std::string_view origin) const {
   });
 }
 
+bool AccessPolicy::takes_host(std::string_view header) const {
+  return is_named(header) || std::ranges::count(section_.allowed_hosts, "*") > 0;
+}
+
 // A numeric address is no name that a stranger could have lead elsewhere, and a browser names a
 // host always.
-bool AccessPolicy::takes_host(std::string_view header) const {
+bool AccessPolicy::is_named(std::string_view header) const {
   const std::string host = host_in(header);
   if (host.empty() || host == "localhost" || host.ends_with(".localhost") || address_in(host))
     return true;
-  const auto& allowed = section_.allowed_hosts;
-  return std::any_of(allowed.begin(), allowed.end(),
-                     [&](const std::string& each) { return each == "*" || host_in(each) == host; });
+  return std::ranges::any_of(section_.allowed_hosts,
+                             [&](const std::string& each) { return host_in(each) == host; });
 }
 
 }  // namespace foretoken::edge

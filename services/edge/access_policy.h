@@ -39,6 +39,8 @@ class AccessPolicy {
   // Where no key is asked for.
   std::optional<HttpError> refusal_of_page(const HttpRequest& request, bool is_open) const;
   bool takes_host(std::string_view host) const;
+  // Of this machine, a numeric address or in edge.allowed_hosts by its name.
+  bool is_named(std::string_view host) const;
   // Of the first of its keys that is listed.
   std::optional<std::string> name_of(const HttpRequest& request) const;
 

@@ -93,6 +93,16 @@ TEST(AccessPolicy, WithoutKeysAPageAsksTheNameItWasLoadedFrom) {
   EXPECT_EQ(asks("http://evil.example", "evil.example"), "host_not_allowed");
 }
 
+// A page may have its own name lead here.
+TEST(AccessPolicy, WhereAnyHostIsAllowedAPageIsNotTheEdgesOwnByItsName) {
+  EdgeSection section;
+  section.allowed_hosts = {"*"};
+  const AccessPolicy policy(section);
+  const HttpRequest request =
+      sent_to("evil.example:8000", {{"Origin", "http://evil.example:8000"}});
+  EXPECT_EQ(code_of(policy.refusal(request, false)), "origin_not_allowed");
+}
+
 TEST(AccessPolicy, WithKeysTheKeyAloneCounts) {
   const test::TempFolder folder;
   EdgeSection section = with_keys(folder);
