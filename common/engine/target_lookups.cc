@@ -36,6 +36,7 @@ void TargetEngine::look_up(Sequence& sequence) {
   const std::uint32_t n_of_use = std::max(budget, sequence.finish.n_remaining() - 1);
   add_ask(ProposerKind::kMemory, sequence, std::min({2 * budget, n_of_use, kMaxDraftTokens}));
   note_last_lookup(sequence);
+  lookup_gains_.note_ask(sequence.tenant_salt);
   sequence.lookups.ask(at_hand);
 }
 
@@ -45,6 +46,7 @@ void TargetEngine::note_last_lookup(const Sequence& sequence) {
 }
 
 void TargetEngine::note_lookups(Sequence& sequence, std::uint32_t n_accepted) {
+  lookup_gains_.note_round(sequence.tenant_salt);
   const auto stood = std::span<const PathToken>(sequence.path).first(n_accepted);
   sequence.lookups.observe(static_cast<std::uint32_t>(std::count_if(
       stood.begin(), stood.end(),

@@ -85,7 +85,8 @@ void TargetEngine::open_proposers(Sequence& sequence) {
   const std::vector<TokenId> prediction = std::move(sequence.prediction);
   sequence.prediction.clear();
   if (sequence.proposal_cap() == 0) return;
-  sequence.lookups = LookupGate(lookup_gains_.of(sequence.tenant_salt));
+  const std::uint64_t salt = sequence.tenant_salt;
+  sequence.lookups = LookupGate(lookup_gains_.of(salt), lookup_gains_.n_unasked(salt));
   const Opening opening{
       .seq = sequence.id,
       .text = sequence.text(),

@@ -18,6 +18,17 @@ class LookupGains {
     const auto at = tenants_.find(tenant_salt);
     return at == tenants_.end() ? Tenant{}.gain : at->second.gain;
   }
+  // Rounds of all sequences of a tenant since an ask: short texts end before one of theirs is due.
+  std::uint32_t n_unasked(std::uint64_t tenant_salt) const {
+    const auto at = tenants_.find(tenant_salt);
+    return at == tenants_.end() ? 0 : at->second.n_unasked;
+  }
+  void note_round(std::uint64_t tenant_salt) {
+    if (const auto at = tenants_.find(tenant_salt); at != tenants_.end()) ++at->second.n_unasked;
+  }
+  void note_ask(std::uint64_t tenant_salt) {
+    if (const auto at = tenants_.find(tenant_salt); at != tenants_.end()) at->second.n_unasked = 0;
+  }
   // An ask for a sequence of this tenant brought so many.
   void observe(std::uint64_t tenant_salt, std::uint32_t n_tokens) {
     if (tenants_.size() == kMostTenants && !tenants_.contains(tenant_salt))
@@ -32,6 +43,7 @@ class LookupGains {
   static constexpr double kMeanOf = 32;  // asks
   struct Tenant {
     double gain = 1;
+    std::uint32_t n_unasked = 0;
     std::uint64_t last_ask = 0;
   };
   using Tenants = std::unordered_map<std::uint64_t, Tenant>;

@@ -18,7 +18,9 @@ class LookupGate {
   enum class AtHand : std::uint8_t { kLittle, kPlenty };  // tokens of other sources, when it asks
 
   // `gain`: tokens that an ask with little at hand is expected to bring before any was seen.
-  explicit LookupGate(double gain = 1) : gains_{gain, 0} {}
+  // `n_rounds`: without an ask before this text.
+  explicit LookupGate(double gain = 1, std::uint32_t n_rounds = 0)
+      : gains_{gain, 0}, n_rounds_(n_rounds) {}
 
   // Whether to ask now, if an ask has to bring so many tokens.
   bool is_due(double least_gain, AtHand at_hand) const {

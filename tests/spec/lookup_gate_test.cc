@@ -26,6 +26,26 @@ int asks_in(LookupGate& gate,
   return n_asks;
 }
 
+TEST(LookupGate, ShortTextsOfATenantAreAskedForNowAndThenToo) {
+  LookupGains gains;
+  for (int i = 0; i < 300; ++i) gains.observe(7, 0);
+  ASSERT_LT(gains.of(7), kLeastGain);
+  int n_asks = 0;
+  for (int text = 0; text < 100; ++text) {
+    LookupGate gate(gains.of(7), gains.n_unasked(7));
+    for (int round = 0; round < 8; ++round) {
+      if (gate.is_due(kLeastGain, AtHand::kLittle)) {
+        gate.ask(AtHand::kLittle);
+        gains.note_ask(7);
+        ++n_asks;
+      }
+      gate.observe(0);
+      gains.note_round(7);
+    }
+  }
+  EXPECT_EQ(n_asks, 49) << "after every sixteenth round, of all texts together";
+}
+
 TEST(LookupGate, AsksAfterEveryRoundWhereTokensStand) {
   LookupGate gate;
   EXPECT_EQ(asks_in(gate, 500, 1), 500);
