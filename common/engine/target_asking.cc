@@ -22,21 +22,24 @@ void TargetEngine::ask_all(TimePoint now) {
 void TargetEngine::ask_kinds(ProposerSet kinds, TimePoint now) {
   for (auto& asks : asks_) asks.clear();
   for (Sequence* sequence : running_) {
-    if (!sequence->is_decoding) continue;
-    if (sequence->last_pass != totals_.n_steps)
-      continue;  // it was asked for, and has not moved since
-    // Nothing is asked, rather than asked with a budget of 0, which would withdraw the question of
-    // an ATTACH: the draft would be let go as silent. It gets the tokens with the next question.
-    if (most_proposals(*sequence) == 0) continue;
+    if (!is_asked_now(*sequence)) continue;
     kinds.for_each([&](ProposerKind kind) {
       if (!sequence->proposers.contains(kind)) return;
       if (!kAskedOverALink.contains(kind)) return add_ask(kind, *sequence, most_asked(*sequence));
       if (kind == ProposerKind::kMemory) return look_up(*sequence);
-      if (may_ask(*sequence)) ask_draft(*sequence, now);
+      if (may_ask(*sequence, now)) ask_draft(*sequence, now);
     });
   }
   for (std::size_t kind = 0; kind < kProposerKinds; ++kind)
     if (!asks_[kind].empty()) proposer_of(static_cast<ProposerKind>(kind))->ask(asks_[kind]);
+}
+
+// Not one that was asked for already and has not moved since. Where it may have no proposals,
+// nothing is asked, rather than asked with a budget of 0, which would withdraw the question of an
+// ATTACH: the draft would be let go as silent. It gets the tokens with the next question.
+bool TargetEngine::is_asked_now(const Sequence& sequence) const {
+  return sequence.is_decoding && sequence.last_pass == totals_.n_steps &&
+         most_proposals(sequence) > 0;
 }
 
 void TargetEngine::ask_draft(Sequence& sequence, TimePoint now) {
@@ -132,13 +135,16 @@ std::uint32_t TargetEngine::n_undrafted(const Sequence& sequence, std::uint32_t 
   return n + 1;
 }
 
-bool TargetEngine::may_ask(const Sequence& sequence) const {
+bool TargetEngine::may_ask(const Sequence& sequence, TimePoint now) const {
   const DraftingGate::Asking asking = gate_.asking();
   if (!is_gated(sequence) || asking == DraftingGate::Asking::kAll) return true;
   if (asking == DraftingGate::Asking::kNone) return false;
-  const auto first = std::find_if(running_.begin(), running_.end(),
-                                  [&](const Sequence* each) { return is_gated(*each); });
-  return *first == &sequence;
+  // The first of which an answer can come: else nothing would be learnt of drafts.
+  const auto first = std::ranges::find_if(running_, [&](const Sequence* each) {
+    return is_gated(*each) && is_asked_now(*each) &&
+           outlook(*each, now).readiness != DraftReadiness::kDetached;
+  });
+  return first != running_.end() && *first == &sequence;
 }
 
 // Passes with prompts say little about drafts.
@@ -185,7 +191,7 @@ FallbackReason TargetEngine::why_plain(const Sequence& sequence, TimePoint now) 
   const DraftReadiness readiness = outlook(sequence, now).readiness;
   const bool is_attached =
       readiness == DraftReadiness::kReady || readiness == DraftReadiness::kUnready;
-  if (readiness == DraftReadiness::kUnasked || (is_attached && !may_ask(sequence)))
+  if (readiness == DraftReadiness::kUnasked || (is_attached && !may_ask(sequence, now)))
     return FallbackReason::kNotWorth;
   return is_attached ? FallbackReason::kNoProposal : FallbackReason::kNoProposer;
 }

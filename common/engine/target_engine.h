@@ -190,7 +190,8 @@ class TargetEngine {
   bool is_gated(const Sequence& sequence) const;
   void note_undrafted_path(Sequence& sequence, std::uint32_t cap) const;
   static std::uint32_t n_undrafted(const Sequence& sequence, std::uint32_t n_delivered);
-  bool may_ask(const Sequence& sequence) const;
+  bool is_asked_now(const Sequence& sequence) const;
+  bool may_ask(const Sequence& sequence, TimePoint now) const;
   void note_yield(Duration took);
   FallbackReason why_plain(const Sequence& sequence, TimePoint now) const;
 
