@@ -13,7 +13,15 @@ set(CMAKE_CXX_FLAGS_DEBUG "")
 # CMake ends the RUNPATH of a build, which an installation would replace, with an empty entry. The dynamic linker takes that
 # for the current folder, and would load a library that somebody put there.
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
-if(FORETOKEN_PACKAGE)  # what Debian's own packages are compiled with, in addition to its compiler's defaults
+if(FORETOKEN_PACKAGE)
+  # Without them cpack fails after the whole build, or makes packages that depend on nothing.
+  foreach(program dpkg-shlibdeps file)
+    find_program(FORETOKEN_PROGRAM_${program} ${program})
+    if(NOT FORETOKEN_PROGRAM_${program})
+      message(FATAL_ERROR "packages need ${program}: apt install dpkg-dev file")
+    endif()
+  endforeach()
+  # what Debian's own packages are compiled with, in addition to its compiler's defaults
   set(CMAKE_SKIP_RPATH ON)  # its libraries are where the dynamic linker looks anyway
   add_compile_options(-D_FORTIFY_SOURCE=2 -fstack-protector-strong "-ffile-prefix-map=${CMAKE_SOURCE_DIR}=.")
   add_link_options(-pie -Wl,-z,relro,-z,now)

@@ -90,9 +90,9 @@ class Units(unittest.TestCase):
         for role in ROLES:
             text = (root / "usr/lib/systemd/system" / unit_of(role)).read_text()
             self.assertIn(f"\nExecStart=/usr/bin/{program_of(role)} ", text)
-            self.assertIn("\nDocumentation=file:/usr/share/doc/foretoken/operations.md\n", text)
+            self.assertIn("\nDocumentation=file:/usr/share/doc/foretoken/docs/operations.md\n", text)
             self.assertTrue((root / "usr/bin" / program_of(role)).is_file())
-        self.assertTrue((root / "usr/share/doc/foretoken/operations.md").is_file())
+        self.assertTrue((root / "usr/share/doc/foretoken/docs/operations.md").is_file())
 
     def test_a_unit_is_there_if_its_program_is(self):
         # The command and the program that its verb import-triton runs are no services.

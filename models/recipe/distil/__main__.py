@@ -45,7 +45,7 @@ def refuse_missing_packages():
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise Refused(f"{sys.executable} has no {', '.join(missing)}; draft distil needs them:\n"
-                      "  python3 -m venv distil-env && distil-env/bin/pip install torch==2.15.0 numpy safetensors matplotlib\n"
+                      "  apt install python3-venv; python3 -m venv distil-env && distil-env/bin/pip install torch==2.15.0 numpy safetensors matplotlib\n"
                       "  and then --python distil-env/bin/python", ENVIRONMENT)
 
 
