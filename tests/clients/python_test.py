@@ -104,6 +104,8 @@ def played(script, endpoint=None):
             double.context.term()
     if failed:
         raise failed[0]
+    if thread.is_alive():
+        raise AssertionError("the script has not ended")
 
 
 class LostConnection(unittest.TestCase):
@@ -376,6 +378,34 @@ class SameConnection(unittest.TestCase):
                 self.assertEqual((["Once"], [1, 2]), ([each.text for each in pieces], client.last_reply.token_ids))
 
 
+def answer_cancel(double, request_id):
+    """Hears a cancel of this id; the answer says that none of it runs."""
+    peer, _, request = double.hear()
+    if (request.get("op"), hex_id(request)) != ("cancel", request_id):
+        raise AssertionError(f"{request} is no cancel of {request_id}")
+    double.say(peer, id=request_id, done=True,
+               error={"code": "not_found", "message": "none runs", "param": "request_id", "retry_after_ms": 0})
+
+
+class Cancels(unittest.TestCase):
+    def test_a_cancel_right_before_the_end_arrives(self):
+        n, own = 20, os.urandom(16)
+
+        async def use(endpoint):
+            async with foretoken.AsyncClient(endpoint, timeout_s=PATIENCE) as client:
+                client.cancel(own)
+
+        def script(double):
+            for _ in range(2 * n):
+                answer_cancel(double, own.hex())
+
+        with played(script) as double:
+            for _ in range(n):
+                with foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+                    client.cancel(own)
+                asyncio.run(use(double.endpoint))
+
+
 class SeveralAtOnce(unittest.TestCase):
     def test_asyncio_calls_get_their_own_answers_in_any_order(self):
         def script(double):
@@ -459,7 +489,7 @@ class SeveralAtOnce(unittest.TestCase):
         def script(double):
             peer, _, request = double.hear()
             double.say(peer, **piece(request, "a", [1]))
-            self.assertEqual("cancel", double.hear()[2]["op"])
+            answer_cancel(double, hex_id(request))
 
         with played(script) as double, foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
             own = os.urandom(16)

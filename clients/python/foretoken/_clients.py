@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Iterator, Option
 import zmq
 
 from ._answers import Piece, Reply, Stream, checked, reply_of
-from ._connection import Connection, Exchange
+from ._connection import CANCEL_PATIENCE_S, Connection, Exchange
 from ._requests import Messages, Prompt, op_map, stream_map, tokenize_map, whole_map
 from .messages import Parameters, StatusReply
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+ANSWER_LOOK_S = 0.005  # between two looks for the answers to cancels
 
 
 class Client(Connection):
@@ -56,6 +58,15 @@ class Client(Connection):
         """Prometheus text of all services."""
         return str(self._answer(op_map("metrics"))["metrics_text"])
 
+    def close(self) -> None:
+        """What is under way ends with an error. Waits up to a second for the answers to cancels, so that these are not lost."""
+        end = time.monotonic() + CANCEL_PATIENCE_S
+        try:
+            while self._awaits_cancels() and (left_s := end - time.monotonic()) > 0:
+                self._wait(left_s)
+        finally:
+            super().close()
+
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         exchange = self._ask(request, lambda: None)
         try:
@@ -79,12 +90,15 @@ class Client(Connection):
             left_s = exchange.deadline - time.monotonic()
             if left_s <= 0:
                 raise exchange.expired()
-            poller = zmq.Poller()
-            poller.register(self._socket, zmq.POLLIN)
-            poller.register(self._monitor, zmq.POLLIN)
-            poller.poll(1 + int(1000 * min(left_s, 3600)))
-            self._turn()
+            self._wait(left_s)
         return checked(exchange.answers.popleft())
+
+    def _wait(self, left_s: float) -> None:
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._monitor, zmq.POLLIN)
+        poller.poll(1 + int(1000 * min(left_s, 3600)))
+        self._turn()
 
     def _recover(self, pause_s: float) -> None:
         time.sleep(pause_s)
@@ -102,7 +116,13 @@ class AsyncClient(Connection):
 
     async def __aexit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
                         trace: Optional[TracebackType]) -> None:
-        self.close()
+        end = time.monotonic() + CANCEL_PATIENCE_S
+        try:
+            while self._awaits_cancels() and time.monotonic() < end:
+                await asyncio.sleep(ANSWER_LOOK_S)
+                self._turn()  # no loop watches the sockets of a client that made no request
+        finally:
+            self.close()
 
     async def generate(self, prompt: Prompt, **parameters: Unpack[Parameters]) -> Reply:
         return reply_of(await self._answer(whole_map(prompt, parameters)))

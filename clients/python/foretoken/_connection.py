@@ -20,6 +20,7 @@ MAX_WAITING_PIECES = 1024  # of one stream that is not read; later ones are adde
 MAX_LEFT_IDS = 4096        # requests left early whose late answers are known as such
 REOPEN_PAUSE_S = 0.1       # least time between two connections
 MOST_CUT_SHORT = 3         # connections in a row that end in the greeting; one or two may be of a router that was just ended
+CANCEL_PATIENCE_S = 1.0    # of an end for the answers to cancels: a closed socket drops what is not sent
 MECHANISM_MISMATCH = 0x11000002  # ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH: one side has keys and the other has none
 WATCHED_EVENTS = (zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
                   | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
@@ -129,6 +130,9 @@ class Connection:
         for exchange in list(self._under_way.values()):
             if not exchange.done:
                 exchange.take(error_answer("cancelled", "the client was closed"))
+
+    def _awaits_cancels(self) -> bool:
+        return not self._closed and self._socket is not None and any(self._left.values())
 
     def _open(self) -> None:
         socket: Any = zmq.Context.instance().socket(zmq.DEALER)
