@@ -405,6 +405,44 @@ class Cancels(unittest.TestCase):
                     client.cancel(own)
                 asyncio.run(use(double.endpoint))
 
+    def script_of_an_interrupted_call(self, heard=lambda: None):
+        def script(double):
+            _, _, request = double.hear()
+            heard()
+            answer_cancel(double, hex_id(request))
+        return script
+
+    def test_an_asyncio_call_whose_task_is_cancelled_cancels_its_request(self):
+        heard = threading.Event()
+
+        async def use(endpoint):
+            async with foretoken.AsyncClient(endpoint, timeout_s=PATIENCE) as client:
+                task = asyncio.ensure_future(client.generate("x"))
+                self.assertTrue(await asyncio.get_running_loop().run_in_executor(None, heard.wait, PATIENCE))
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+
+        with played(self.script_of_an_interrupted_call(heard.set)) as double:
+            asyncio.run(use(double.endpoint))
+
+    def test_an_interrupted_call_cancels_its_request(self):
+        with played(self.script_of_an_interrupted_call()) as double:
+            with foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+                with mock.patch.object(client, "_wait", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+                    client.generate("x")
+
+    def test_a_call_that_runs_out_of_time_is_not_cancelled(self):
+        def script(double):
+            _, _, request = double.hear()
+            self.assertEqual(request, double.hear()[2], "asked again, and nothing before it")
+
+        own = os.urandom(16)
+        with played(script) as double, foretoken.Client(double.endpoint, timeout_s=0.5) as client:
+            for _ in range(2):
+                with self.assertRaises(foretoken.ForetokenTimeout):
+                    client.generate("x", request_id=own)
+
 
 class SeveralAtOnce(unittest.TestCase):
     def test_asyncio_calls_get_their_own_answers_in_any_order(self):

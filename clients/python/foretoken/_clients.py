@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Iterator, Option
 
 import zmq
 
-from ._answers import Piece, Reply, Stream, checked, reply_of
+from ._answers import ForetokenTimeout, Piece, Reply, Stream, checked, reply_of
 from ._connection import CANCEL_PATIENCE_S, Connection, Exchange
 from ._requests import Messages, Prompt, op_map, stream_map, tokenize_map, whole_map
 from .messages import Parameters, StatusReply
@@ -31,7 +31,7 @@ class Client(Connection):
         self.close()
 
     def generate(self, prompt: Prompt, **parameters: Unpack[Parameters]) -> Reply:
-        """The whole answer. Raises ForetokenError."""
+        """The whole answer. Raises ForetokenError. A call that any other exception ends cancels its request."""
         return reply_of(self._answer(whole_map(prompt, parameters)))
 
     def stream(self, prompt: Prompt, **parameters: Unpack[Parameters]) -> Iterator[Piece]:
@@ -69,10 +69,14 @@ class Client(Connection):
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         exchange = self._ask(request, lambda: None)
+        cancel = "op" not in request
         try:
             return self._next(exchange)
+        except ForetokenTimeout:  # the caller may ask again under the same id
+            cancel = False
+            raise
         finally:
-            self._leave(exchange, cancel=False)
+            self._leave(exchange, cancel=cancel)
 
     def _pieces(self, request: dict[str, Any]) -> Iterator[Piece]:
         exchange, collected = self._ask(request, lambda: None), Stream()
@@ -150,10 +154,14 @@ class AsyncClient(Connection):
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         ready = asyncio.Event()
         exchange = self._ask(request, ready.set)
+        cancel = "op" not in request
         try:
             return await self._next(exchange, ready)
+        except ForetokenTimeout:  # the caller may ask again under the same id
+            cancel = False
+            raise
         finally:
-            self._leave(exchange, cancel=False)
+            self._leave(exchange, cancel=cancel)
 
     async def _pieces(self, request: dict[str, Any]) -> AsyncIterator[Piece]:
         ready = asyncio.Event()
