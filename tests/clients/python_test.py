@@ -264,8 +264,18 @@ class LostConnection(unittest.TestCase):
                 client.generate("x")
 
     def test_nobody_there_is_a_timeout(self):
+        async def use():
+            async with foretoken.AsyncClient("tcp://127.0.0.1:1", timeout_s=0.3) as client:
+                await client.generate("x")
+
         with foretoken.Client("tcp://127.0.0.1:1", timeout_s=0.3) as client:
-            with self.assertRaises(foretoken.ForetokenTimeout):
+            for call in (lambda: client.generate("x"), lambda: asyncio.run(use())):
+                with self.assertRaisesRegex(foretoken.ForetokenTimeout, "no router answers at tcp://127.0.0.1:1$"):
+                    call()
+
+    def test_a_router_that_does_not_answer_is_another_timeout(self):
+        with played(lambda double: double.hear()) as double, foretoken.Client(double.endpoint, timeout_s=0.5) as client:
+            with self.assertRaisesRegex(foretoken.ForetokenTimeout, "no answer within 0.5 s$"):
                 client.generate("x")
 
 

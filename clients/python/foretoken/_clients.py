@@ -93,7 +93,7 @@ class Client(Connection):
         while not exchange.answers:
             left_s = exchange.deadline - time.monotonic()
             if left_s <= 0:
-                raise exchange.expired()
+                raise self._expired(exchange)
             self._wait(left_s)
         return checked(exchange.answers.popleft())
 
@@ -179,7 +179,7 @@ class AsyncClient(Connection):
         while not exchange.answers:
             left_s = exchange.deadline - time.monotonic()
             if left_s <= 0:
-                raise exchange.expired()
+                raise self._expired(exchange)
             ready.clear()
             try:
                 await asyncio.wait_for(ready.wait(), min(left_s, 3600))

@@ -94,9 +94,6 @@ class Exchange:
         answer.update(error_answer("internal", message))
         self.done = True
 
-    def expired(self) -> "ForetokenTimeout":
-        return ForetokenTimeout("deadline_exceeded", f"no answer within {self.timeout_s} s")
-
 
 class Connection:
     """What both clients are: a DEALER socket, and the requests under way by id.
@@ -130,6 +127,10 @@ class Connection:
         for exchange in list(self._under_way.values()):
             if not exchange.done:
                 exchange.take(error_answer("cancelled", "the client was closed"))
+
+    def _expired(self, exchange: Exchange) -> ForetokenTimeout:
+        where = "" if self._established else f": no router answers at {self._endpoint}"
+        return ForetokenTimeout("deadline_exceeded", f"no answer within {exchange.timeout_s} s{where}")
 
     def _awaits_cancels(self) -> bool:
         return not self._closed and self._socket is not None and any(self._left.values())
