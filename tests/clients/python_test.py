@@ -7,6 +7,7 @@ import os
 import pathlib
 import select
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -754,6 +755,31 @@ class Arguments(unittest.TestCase):
         with played(script) as double, mock.patch.dict(os.environ, FORETOKEN_BUS_CLIENT=double.endpoint):
             with foretoken.Client(timeout_s=PATIENCE) as client:
                 self.assertEqual("a", client.generate("x").text)
+
+    def test_an_ipc_name_is_in_the_runtime_directory_of_the_services(self):
+        def script(double):
+            peer, _, request = double.hear()
+            double.say(peer, **final(request, "a"))
+
+        variables = {"FORETOKEN_BUS_CLIENT": "ipc://client"}
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(f"{folder}/foretoken")
+            for added, place in (({"XDG_RUNTIME_DIR": folder}, f"{folder}/foretoken"),
+                                 ({"RUNTIME_DIRECTORY": f"{folder}:/nowhere"}, folder),
+                                 ({"FORETOKEN_BUS_RUNTIME_DIR": f"{folder}/foretoken"}, f"{folder}/foretoken")):
+                variables.update(added)  # each comes before those that were there
+                with played(script, f"ipc://{place}/client") as double, mock.patch.dict(os.environ, variables):
+                    with foretoken.Client(timeout_s=PATIENCE) as client:
+                        self.assertEqual((double.endpoint, "a"), (client._endpoint, client.generate("x").text))
+
+    def test_where_the_services_sockets_are(self):
+        default = f"ipc:///tmp/foretoken-{os.geteuid()}/client"
+        for variables in ({}, {"XDG_RUNTIME_DIR": "/no/folder"}, dict.fromkeys(
+                ("FORETOKEN_BUS_RUNTIME_DIR", "RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"), "")):
+            with mock.patch.dict(os.environ, variables, clear=True):
+                self.assertEqual(default, foretoken._connection.full_endpoint("ipc://client"))
+        for endpoint in ("ipc:///run/client", "tcp://127.0.0.1:5555"):
+            self.assertEqual(endpoint, foretoken._connection.full_endpoint(endpoint))
 
 
 if __name__ == "__main__":

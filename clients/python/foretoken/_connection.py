@@ -27,6 +27,20 @@ WATCHED_EVENTS = (zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.E
 CurveKeys = tuple[Union[bytes, str], Union[bytes, str], Union[bytes, str]]  # the router's public key, one's own public and secret key
 
 
+def runtime_directory() -> str:
+    """The folder of the services' sockets, as the services find it without a configuration file."""
+    configured, first = os.environ.get("FORETOKEN_BUS_RUNTIME_DIR"), os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    session = os.environ.get("XDG_RUNTIME_DIR", "")
+    return configured or first or (f"{session}/foretoken" if os.path.isdir(session) else f"/tmp/foretoken-{os.geteuid()}")
+
+
+def full_endpoint(endpoint: str) -> str:
+    """ipc://NAME is a file of the runtime folder, ipc:///PATH is that path; anything else stays as it is."""
+    if not endpoint.startswith("ipc://") or endpoint.startswith("ipc:///"):
+        return endpoint
+    return f"ipc://{runtime_directory()}/{endpoint[len('ipc://'):]}"
+
+
 class Exchange:
     """One request under way: what was sent, and what came and is not read yet."""
 
@@ -103,7 +117,7 @@ class Connection:
 
     def __init__(self, endpoint: Optional[str] = None, timeout_s: float = DEFAULT_TIMEOUT_S,
                  curve: Optional[CurveKeys] = None) -> None:
-        self._endpoint = endpoint or os.environ.get("FORETOKEN_BUS_CLIENT") or DEFAULT_ENDPOINT
+        self._endpoint = full_endpoint(endpoint or os.environ.get("FORETOKEN_BUS_CLIENT") or DEFAULT_ENDPOINT)
         self._timeout_s = timeout_s
         # As a key file has them, or as pyzmq does.
         self._curve = curve and [key.encode() if isinstance(key, str) else key for key in curve]
