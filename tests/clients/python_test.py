@@ -6,6 +6,7 @@ import contextlib
 import os
 import pathlib
 import select
+import socket
 import sys
 import tempfile
 import threading
@@ -31,6 +32,13 @@ def free_endpoint():
     return f"tcp://127.0.0.1:{free_port()}"
 
 
+def ipv6_is_here():
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
+
+
 class Double:
     """The router's client door, played by a function in a thread of its own."""
 
@@ -43,6 +51,7 @@ class Double:
     def open(self):
         self.socket = self.context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.LINGER, 1000)
+        self.socket.setsockopt(zmq.IPV6, self.endpoint.startswith("tcp://["))
         for _ in range(1000):
             try:
                 self.socket.bind(self.endpoint)
@@ -755,6 +764,32 @@ class Arguments(unittest.TestCase):
         with played(script) as double, mock.patch.dict(os.environ, FORETOKEN_BUS_CLIENT=double.endpoint):
             with foretoken.Client(timeout_s=PATIENCE) as client:
                 self.assertEqual("a", client.generate("x").text)
+
+    def test_an_address_of_ipv6_is_reached(self):
+        def script(double):
+            peer, _, request = double.hear()
+            double.say(peer, **final(request, "a"))
+
+        if not ipv6_is_here():
+            self.skipTest("this machine has no IPv6")
+        with played(script, "tcp://[::1]:*") as double, foretoken.Client(double.endpoint, timeout_s=PATIENCE) as client:
+            self.assertEqual("a", client.generate("x").text)
+
+    def test_an_endpoint_of_another_form_is_refused_and_leaves_no_socket(self):
+        for kind in (foretoken.Client, foretoken.AsyncClient):
+            for endpoint in ("localhost:5555", "tcp://127.0.0.1", "http://127.0.0.1:5555"):
+                self.check_refused(kind, f"^config: cannot connect to {endpoint}: .*tcp://ADDRESS:PORT", endpoint)
+
+    def test_keys_of_another_form_are_refused_and_leave_no_socket(self):
+        key = bytes(32)
+        for keys in ((key, key, key[1:]), (key, key), ("x" * 39, key, key), (key, 5, key)):
+            self.check_refused(foretoken.Client, "^config: curve= must be three keys of 32 bytes", "tcp://127.0.0.1:1", curve=keys)
+
+    def check_refused(self, kind, pattern, *endpoint, **options):
+        client = kind.__new__(kind)
+        with self.assertRaisesRegex(foretoken.ForetokenError, pattern):
+            client.__init__(*endpoint, **options)
+        self.assertIsNone(client._socket)
 
     def test_an_ipc_name_is_in_the_runtime_directory_of_the_services(self):
         def script(double):

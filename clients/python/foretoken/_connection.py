@@ -153,16 +153,32 @@ class Connection:
         socket: Any = zmq.Context.instance().socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, 0)  # sending never waits: what may wait here is what the caller asked
-        if self._curve:
-            socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = self._curve
+        if self._endpoint.startswith("tcp://["):
+            socket.setsockopt(zmq.IPV6, 1)
         self._monitor = socket.get_monitor_socket(WATCHED_EVENTS)
         self._established, self._opened_at, self._n_cut_short, self._refused = False, time.monotonic(), 0, False
         self._socket = socket
-        socket.connect(self._endpoint)
+        try:
+            self._connect()
+        except ForetokenError:
+            self._shut()
+            raise
         self._left = OrderedDict.fromkeys(self._left, 0)  # nothing of the connection before comes any more
         for exchange in self._under_way.values():
             exchange.asked_again()
             self._send(exchange.data)
+
+    def _connect(self) -> None:
+        try:
+            if self._curve:
+                self._socket.curve_serverkey, self._socket.curve_publickey, self._socket.curve_secretkey = self._curve
+        except (TypeError, ValueError, zmq.ZMQError) as error:
+            raise ForetokenError("config", "curve= must be three keys of 32 bytes or 40 characters") from error
+        try:
+            self._socket.connect(self._endpoint)
+        except zmq.ZMQError as error:
+            raise ForetokenError("config", f"cannot connect to {self._endpoint}: {error}; "
+                                           "it must be ipc://PATH or tcp://ADDRESS:PORT") from error
 
     def _shut(self) -> None:
         if self._socket is not None:
