@@ -31,6 +31,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// As under nohup. A signalfd has ignored signals too.
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 // Exit codes of services, docs/operations.md.
 constexpr int kServiceUsage = 64;
 constexpr int kServiceGone = 75;
@@ -133,6 +139,7 @@ Supervisor::Supervisor(SupervisorOptions options, std::vector<ServiceSpec> servi
   sigset_t signals;
   sigemptyset(&signals);
   for (int signal : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&signals, signal);
+  if (!is_ignored(SIGHUP)) sigaddset(&signals, SIGHUP);  // its terminal is gone
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal_fd_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signal_fd_ < 0)

@@ -160,6 +160,28 @@ class Up(System):
             self.assertIn(f"{role}-0 watchdog: no sign of life for {WATCHDOG_S} s; starts again in", log)
 
 
+class InForeground(unittest.TestCase):
+    def test_the_end_of_its_terminal_ends_it_but_for_one_that_ignores_that(self):
+        for is_ignored in (False, True):
+            folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-up-"))
+            self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+            command = [str(BIN / "foretoken"), "up", "--set", "edge.port=0", "--set", f"bus.client=tcp://127.0.0.1:{free_port()}",
+                       "--set", f"bus.runtime_dir={folder}"]
+            up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                                  preexec_fn=(lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if is_ignored else None)
+            self.addCleanup(up.kill)
+            while "serving at" not in (line := up.stdout.readline()):
+                self.assertTrue(line, "it ended")
+            up.send_signal(signal.SIGHUP)
+            if is_ignored:
+                with self.assertRaises(subprocess.TimeoutExpired):
+                    up.wait(2)
+                up.send_signal(signal.SIGTERM)
+            up.communicate(timeout=60)
+            self.assertGreaterEqual(up.returncode, 0, "a signal has killed it")
+            self.assertFalse((folder / "notify").exists())
+
+
 class InterruptedStart(unittest.TestCase):
     """`up --detach` that ends before the system serves."""
 
