@@ -21,7 +21,7 @@ if(FORETOKEN_PACKAGE)
       message(FATAL_ERROR "packages need ${program}: apt install dpkg-dev file")
     endif()
   endforeach()
-  # what Debian's own packages are compiled with, in addition to its compiler's defaults
+  # What Debian's own packages are compiled with, in addition to its compiler's defaults
   set(CMAKE_SKIP_RPATH ON)  # its libraries are where the dynamic linker looks anyway
   add_compile_options(-D_FORTIFY_SOURCE=2 -fstack-protector-strong "-ffile-prefix-map=${CMAKE_SOURCE_DIR}=.")
   add_link_options(-pie -Wl,-z,relro,-z,now)

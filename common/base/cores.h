@@ -24,7 +24,7 @@ int physical_cores(const CpuList& cpus);
 int cpu_limit();
 // Physical cores that the calling thread may run on, at most cpu_limit(); at least one.
 int usable_cores();
-int usable_cores(int n_cores, int limit);
+int usable_cores(int n_cores, int limit);  // of so many cores under such a limit
 
 // The same processors in another order: the first one of each core, then the others. `core_of`
 // gives the core of a processor; without it, the physical one of this machine.

@@ -148,8 +148,8 @@ class TargetEngine {
 
   // target_planning.cc: what runs in a pass.
   void make_plan(TimePoint now);
-  void look_up_prefix(Sequence& waiting, std::uint32_t n_worth) const;
-  bool is_being_computed(const Sequence& waiting, std::uint32_t n_least) const;
+  void look_up_prefix(Sequence& waiting) const;
+  bool is_being_computed(const Sequence& waiting) const;
   std::uint32_t rows_worth_a_pass() const;
   PassCosts pass_costs() const;
   std::uint32_t n_longest(const Sequence& sequence) const;

@@ -14,7 +14,8 @@ constexpr std::uint64_t kLimitedPasses = 16;
 
 }  // namespace
 
-// Numbers the flows and, where there are several, says what each may have of the coming pass.
+// Numbers the flows and, where there are several, says what each may have of the coming pass. What
+// is cached of sequences that wait is looked up on the way: it takes neither rows nor blocks.
 void TargetEngine::share_flows() {
   flow_index_.clear();
   flows_.clear();
@@ -29,13 +30,12 @@ void TargetEngine::share_flows() {
   if (by_longest)
     for (const Sequence* sequence : running_) n_free -= blocks(n_longest(*sequence) - 1);
   const bool has_places = n_places > 0;
-  const std::uint32_t n_worth = rows_worth_a_pass();
   for (Sequence* sequence : waiting_) {
     sequence->prefix.reset();
     sequence->waits_for_prefix = false;
     // What cannot be admitted brings no rows, and takes no share; nor does what is behind one that
     // does not fit.
-    if (has_places && (n_free >= 0 || running_.empty())) look_up_prefix(*sequence, n_worth);
+    if (has_places && (n_free >= 0 || running_.empty())) look_up_prefix(*sequence);
     const bool has_place = n_places-- > 0;
     if (sequence->waits_for_prefix) {
       add_to_flow(*sequence, sequence->n_tokens());

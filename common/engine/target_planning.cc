@@ -40,9 +40,9 @@ void TargetEngine::make_plan(TimePoint now) {
     if (rows.admitted) admit(*handles_[rows.index], now);
 }
 
-void TargetEngine::look_up_prefix(Sequence& waiting, std::uint32_t n_worth) const {
+void TargetEngine::look_up_prefix(Sequence& waiting) const {
   waiting.prefix = kv_.find_prefix(usable_tokens(waiting), waiting.tenant_salt);
-  waiting.waits_for_prefix = is_being_computed(waiting, n_worth);
+  waiting.waits_for_prefix = is_being_computed(waiting);
 }
 
 // Prompt rows that take as long as a pass of those that decode: it is worth a pass to be spared
@@ -51,13 +51,13 @@ std::uint32_t TargetEngine::rows_worth_a_pass() const {
   return static_cast<std::uint32_t>(prefill_.rates().work_within(pass_costs().plain));
 }
 
-// Whether another sequence of its flow computes at least so many tokens more that it begins with:
+// Whether another sequence of its flow computes more that it begins with, and that is worth a pass:
 // one that runs, or that is to be admitted before it.
-bool TargetEngine::is_being_computed(const Sequence& waiting, std::uint32_t n_least) const {
+bool TargetEngine::is_being_computed(const Sequence& waiting) const {
   if (options_.kv.prefix_cache == PrefixCaching::kOff) return false;
   const std::uint32_t n_needed =
       waiting.prefix->n_tokens +
-      static_cast<std::uint32_t>(kv_.blocks_for(n_least) * limits_.block_tokens);
+      static_cast<std::uint32_t>(kv_.blocks_for(rows_worth_a_pass()) * limits_.block_tokens);
   const auto tokens = usable_tokens(waiting);
   if (n_needed >= tokens.size()) return false;
   const auto computes = [&](const Sequence& other) {

@@ -23,7 +23,7 @@ bool was_cut_off(const wire::ClientReply& reply) {
   return reply.finish_reason == "deadline" || reply.finish_reason == "cancelled";
 }
 
-// No further request would fare better.
+// There is no service, or one that is about to stop.
 bool is_unreachable(ErrorCode code) {
   return code == ErrorCode::kUnavailable || code == ErrorCode::kDraining;
 }

@@ -121,7 +121,7 @@ bool router_answers(const BusSection& bus) {
 }
 
 bool edge_answers(const HttpAddress& address) {
-  const auto reply = http_get(address, "/live");  // whatever that is at metrics.listen
+  const auto reply = http_get(address, "/live");  // at metrics.listen an error of the edge
   return reply.ok() && reply->server == "foretoken";
 }
 
