@@ -1,19 +1,25 @@
 // Included by probe_*.cc after a kernels/cpu/simd_*.h, inside an unnamed namespace.
 #pragma once
 
+// Four parts at once: memory gives several streams faster than one after the other.
 float read_all(const std::byte* p, std::size_t bytes) {
-  Simd::V sum[8];
+  constexpr std::size_t kStreams = 4, kAtOnce = 128, kAhead = 512;
+  const std::size_t part = bytes / kStreams / kAtOnce * kAtOnce;
+  Simd::V sum[2 * kStreams];
 #pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) sum[i] = Simd::zero();
-  for (std::size_t at = 0; at + 512 <= bytes; at += 512) {
+  for (Simd::V& one : sum) one = Simd::zero();
+  for (std::size_t at = 0; at < part; at += kAtOnce)
+#pragma GCC unroll 4
+    for (std::size_t stream = 0; stream < kStreams; ++stream)
+#pragma GCC unroll 2
+      for (std::size_t i = 0; i < 2; ++i) {
+        const std::byte* line = p + stream * part + at + i * kLine;
+        Simd::prefetch_near(line + kAhead);
+        Simd::V& one = sum[2 * stream + i];
+        one = Simd::add(one, Simd::load(reinterpret_cast<const float*>(line)));
+      }
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) {
-      Simd::prefetch_near(p + at + i * 64 + 2048);
-      sum[i] = Simd::add(sum[i], Simd::load(reinterpret_cast<const float*>(p + at + i * 64)));
-    }
-  }
-#pragma GCC unroll 8
-  for (int i = 1; i < 8; ++i) sum[0] = Simd::add(sum[0], sum[i]);
+  for (std::size_t i = 1; i < 2 * kStreams; ++i) sum[0] = Simd::add(sum[0], sum[i]);
   return Simd::lane_sum(sum[0]);
 }
 

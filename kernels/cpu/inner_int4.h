@@ -38,6 +38,20 @@ FT_INLINE void ask_for_part(const std::byte* from, int part, int n_parts, int n_
   }
 }
 
+// Of a panel that takes turns with another, at most: 8 KiB of each.
+inline constexpr int kPairSteps = 32;
+// Whether a tile of so many rows takes two panels by turns: Product::pairs_panels.
+template <int kRows>
+inline constexpr bool kPairsPanels = Simd::kPairsPanels&& kRows == 1;
+
+// Asks for n lines of each of the two streams that are ahead.
+FT_INLINE void ask_for_pair(const std::byte*& ahead, std::int64_t stream_bytes, int n) {
+  for (int i = 0; i < n; ++i, ahead += kLine) {
+    Simd::prefetch_near(ahead);
+    Simd::prefetch_near(ahead + stream_bytes);
+  }
+}
+
 // Lines of the next chunk that a tile asks for in each unit.
 template <Prefetch kPrefetch, int kUnitSteps>
 inline constexpr int kInt4LinesAhead = kPrefetch == Prefetch::kOneLine    ? kUnitSteps
@@ -88,6 +102,8 @@ void int4_tile(const TileArgs& given) {
   constexpr int kUnitLines = kUnitSteps * kStepBytes / static_cast<int>(kLine);
   constexpr int kColumns = kPanel / Dot::kOutputs;
   constexpr int kLinesAhead = kInt4LinesAhead<kPrefetch, kUnitSteps>;
+  constexpr bool kAsksForPair = kPrefetch == Prefetch::kStream && kPairsPanels<kRows>;
+  static_assert(!kAsksForPair || kUnitLines / kColumns % 2 == 0);
   const std::byte* w = args.w;
   const std::byte* a = args.a;
   const std::byte* groups = reinterpret_cast<const std::byte*>(args.groups);
@@ -99,13 +115,16 @@ void int4_tile(const TileArgs& given) {
     if (step * kInt4StepValues % kGroup == 0) {
       scales = w;
       w += int4_header_bytes(kKind);
+      if constexpr (kAsksForPair) ask_for_pair(ahead, args.stream_bytes, 1);
     }
     RowGroup group[kRows];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
       group[r] = *reinterpret_cast<const RowGroup*>(groups + r * args.a_stride);
     for (int column = 0; column < kColumns; ++column) {
-      if constexpr (kPrefetch == Prefetch::kStream)
+      if constexpr (kAsksForPair)
+        ask_for_pair(ahead, args.stream_bytes, kUnitLines / kColumns / 2);
+      else if constexpr (kPrefetch == Prefetch::kStream)
         ask_for_part<true>(w + kInt4Ahead, column, kColumns, kUnitLines);
       if constexpr (kLinesAhead > 0) ask_for_part<false>(ahead, column, kColumns, kLinesAhead);
       typename Dot::Acc acc[kRows];
@@ -309,10 +328,12 @@ Product make_int4_product() {
   product.weight_group = kGroup;
   product.group_header_bytes = int4_header_bytes(kKind);
   product.chunk_steps = Simd::kChunkSteps;  // one tile takes a panel whole: it reads line by line
+  product.pairs_panels = kPairsPanels<1>;
+  if (product.pairs_panels) product.stream_steps[0] = kPairSteps;
   product.scale = scale_outputs;
-  static_assert(
-      Simd::kChunkSteps % kChunkMultiple == 0 && kChunkMultiple * kInt4StepValues % kGroup == 0,
-      "chunks are whole groups");
+  static_assert(Simd::kChunkSteps % kChunkMultiple == 0 && kPairSteps % kChunkMultiple == 0 &&
+                    kChunkMultiple * kInt4StepValues % kGroup == 0,
+                "chunks are whole groups");
   // Tiles look at a kind for its zero points alone: those of two tables may be the same functions.
   if (const auto* table = int4_table(kKind)) product.int4_table = table->data();
   if constexpr (kKind == Int4Kind::kE2m1) {

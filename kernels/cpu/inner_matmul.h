@@ -13,6 +13,7 @@
 struct DotF32 {
   static constexpr Activation kActivation = Activation::kF32;
   static constexpr int kOutputs = 16, kParts = 1;
+  static constexpr int kStripOutputs = Simd::kStripOutputs;
   static constexpr bool kHalves = false;
   static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = Simd::V;
@@ -45,8 +46,9 @@ struct DotF16 : DotF32 {
 // Bytes; far enough for memory, near enough for the first cache.
 inline constexpr std::int64_t kStreamAhead = 2048;
 inline constexpr std::int64_t kLine = 64;
-// 8 KiB: the chunk in work and the one that is asked for share the first cache.
-inline constexpr int kStreamSteps = 32;
+// Of a panel that one tile takes in chunks. Whole: 8 KiB, the chunk in work and the one that is
+// asked for share the first cache. In strips: fewer turns to begin and end weigh more than that.
+inline constexpr int kStreamSteps = 32, kStripSteps = 128, kIntegerStripSteps = 64;
 
 // Where nothing is asked for ahead of time, one function is the tile of every kind of asking: four
 // of each would take a compiler minutes.
@@ -63,11 +65,15 @@ consteval int strip_outputs() {
 }
 
 // How many turns a tile takes over its panel, each for kColumns columns, whose sums stay in
-// registers; and how many of them over one strip.
+// registers.
 template <class Dot, int kColumns>
 inline constexpr int kTurns = kPanel / (kColumns * Dot::kOutputs);
-template <class Dot, int kColumns>
-inline constexpr int kTurnsOfStrip = strip_outputs<Dot>() / (kColumns * Dot::kOutputs);
+
+// Of a panel, which are read side by side: as many streams.
+template <class Dot>
+inline constexpr int kStrips = kPanel / strip_outputs<Dot>();
+template <class Dot>
+inline constexpr bool kHasStrips = strip_outputs<Dot>() < kPanel;
 
 // Where a turn of a tile is: it reads steps at w and a, and asks for what is ahead.
 struct Turn {
@@ -83,66 +89,96 @@ inline constexpr std::int64_t kColumnBytes = Dot::kOutputs* std::int64_t{kStepBy
 template <class Dot>
 inline constexpr std::int64_t kStripStepBytes =
     strip_outputs<Dot>() * std::int64_t{kStepBytes} / kPanel;
+template <class Dot>
+inline constexpr int kStripColumns = strip_outputs<Dot>() / Dot::kOutputs;
+
+// Where column `column` of a panel begins.
+template <class Dot>
+FT_INLINE std::int64_t column_at(int column, std::int64_t strip_bytes) {
+  return column / kStripColumns<Dot> * strip_bytes +
+         column % kStripColumns<Dot> * kColumnBytes<Dot>;
+}
 
 // From `column` on.
 template <class Dot>
 FT_INLINE void begin_turn(const TileArgs& args, int column, Turn& turn) {
-  constexpr int kStripColumns = strip_outputs<Dot>() / Dot::kOutputs;
-  turn.w = args.w + column / kStripColumns * args.strip_bytes +
-           column % kStripColumns * kColumnBytes<Dot>;
+  turn.w = args.w + column_at<Dot>(column, args.stream_bytes);
   turn.a = args.a;
-  if constexpr (strip_outputs<Dot>() < kPanel)
-    turn.ahead = args.ahead + column / kStripColumns * args.strip_bytes;
 }
 
-// Adds n_steps steps of products to the sums.
+// Steps after which what a tile asks for repeats itself.
+template <class Dot, Prefetch kPrefetch>
+inline constexpr int kAskSteps = kHasStrips<Dot>&& kPrefetch != Prefetch::kNone ? kStrips<Dot> : 1;
+
+// What a tile asks for beside step `step` of kAskSteps: lines of as many strips as there are, of
+// half of them or of one, by turns. Memory gives several streams at a time faster than one.
+template <class Dot, int kColumns, Prefetch kPrefetch>
+FT_INLINE void ask_for_strips(Turn& turn, int step, std::int64_t strip_bytes) {
+  static_assert(kStrips<Dot> == 4);
+  constexpr int kLines = static_cast<int>(kColumns * kColumnBytes<Dot> / kLine);  // of a step
+  static_assert(kLines > 0);
+#pragma GCC unroll 4
+  for (int i = 0; i < kLines; ++i) {
+    if constexpr (kPrefetch == Prefetch::kStream) {
+      const int line = step * kLines + i;
+      Simd::prefetch_near(turn.ahead + line % 4 * strip_bytes + line / 4 * kLine);
+    } else if constexpr (kPrefetch == Prefetch::kTwoLines) {
+      if (step % 2 == 0) Simd::prefetch_far(turn.ahead + step / 2 * strip_bytes + i * kLine);
+    } else {
+      if (step == 0) Simd::prefetch_far(turn.ahead + i * kLine);
+    }
+  }
+  if (step == 3) turn.ahead += kLines * kLine;
+}
+
+// The same of a whole panel: its own stream, or lines as memory lies.
+template <class Dot, int kColumns, Prefetch kPrefetch>
+FT_INLINE void ask_for_panel(Turn& turn, std::int64_t step) {
+  if constexpr (kPrefetch == Prefetch::kStream) {
+    static_assert(kTurns<Dot, kColumns> == 1, "several turns would ask for the same lines");
+#pragma GCC unroll 4
+    for (int i = 0; i < kStepBytes / kLine; ++i)
+      Simd::prefetch_near(turn.w + i * kLine + kStreamAhead);
+  } else {
+    constexpr int kLines = kPrefetch == Prefetch::kTwoLines ? 2 : 1;
+    if (step % kTurns<Dot, kColumns> == 0) {  // each turn asks for its share
+      for (int i = 0; i < kLines; ++i) Simd::prefetch_far(turn.ahead + i * kLine);
+      turn.ahead += kLines * kLine;
+    }
+  }
+}
+
+// Adds n_steps steps of products to the sums; whole kAskSteps.
 template <class Dot, int kRows, int kColumns, Prefetch kPrefetch, int kKPerStep>
 FT_INLINE void add_steps(Turn& turn,
                          std::int64_t a_stride,
+                         std::int64_t strip_bytes,
                          std::int64_t n_steps,
                          Sums<Dot, kRows, kColumns>& acc) {
-  static_assert(strip_outputs<Dot>() == kPanel || kTurnsOfStrip<Dot, kColumns> == 1,
-                "several turns of a strip would ask for the same lines");
   constexpr std::int64_t kActivationStep = kKPerStep * activation_bytes(Dot::kActivation);
-  constexpr bool kStreamNear = kPrefetch == Prefetch::kStream && kTurnsOfStrip<Dot, kColumns> == 1;
-  constexpr bool kNextChunk = kPrefetch == Prefetch::kStream && !kStreamNear;
-  // Line after line, as memory lies: in the order of use every line is a jump, which costs a fifth
-  // of the bandwidth.
-  constexpr int kLinesAhead = kPrefetch == Prefetch::kOneLine    ? 1
-                              : kPrefetch == Prefetch::kTwoLines ? 2
-                              : kNextChunk                       ? kStepBytes / kLine
-                                                                 : 0;
-  for (std::int64_t step = 0; step < n_steps;
-       ++step, turn.w += kStripStepBytes<Dot>, turn.a += kActivationStep) {
-    if constexpr (kStreamNear) {
+  constexpr int kAtOnce = kAskSteps<Dot, kPrefetch>;
+  for (std::int64_t first = 0; first < n_steps; first += kAtOnce) {
 #pragma GCC unroll 4
-      for (int i = 0; i < kStripStepBytes<Dot> / kLine; ++i)
-        Simd::prefetch_near(turn.w + i * kLine + kStreamAhead);
-    }
-    if constexpr (kLinesAhead > 0) {
-      if (step % kTurns<Dot, kColumns> == 0) {  // each turn asks for its share
-#pragma GCC unroll 4
-        for (int i = 0; i < kLinesAhead; ++i) {
-          if constexpr (kNextChunk)
-            Simd::prefetch_near(turn.ahead + i * kLine);
-          else
-            Simd::prefetch_far(turn.ahead + i * kLine);
-        }
-        turn.ahead += kLinesAhead * kLine;
-      }
-    }
+    for (int step = 0; step < kAtOnce; ++step) {
+      if constexpr (kAtOnce > 1)
+        ask_for_strips<Dot, kColumns, kPrefetch>(turn, step, strip_bytes);
+      else if constexpr (kPrefetch != Prefetch::kNone)
+        ask_for_panel<Dot, kColumns, kPrefetch>(turn, first);
 #pragma GCC unroll 2
-    for (int part = 0; part < Dot::kParts; ++part) {
-      typename Dot::W weights[kColumns];
+      for (int part = 0; part < Dot::kParts; ++part) {
+        typename Dot::W weights[kColumns];
 #pragma GCC unroll 8
-      for (int b = 0; b < kColumns; ++b)
-        weights[b] = Dot::weights(turn.w + b * kColumnBytes<Dot>, part);
+        for (int b = 0; b < kColumns; ++b)
+          weights[b] = Dot::weights(turn.w + column_at<Dot>(b, strip_bytes), part);
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const typename Dot::A x = Dot::activation(turn.a + r * a_stride, part);
+        for (int r = 0; r < kRows; ++r) {
+          const typename Dot::A x = Dot::activation(turn.a + r * a_stride, part);
 #pragma GCC unroll 8
-        for (int b = 0; b < kColumns; ++b) acc[r][b] = Dot::mac(acc[r][b], weights[b], x);
+          for (int b = 0; b < kColumns; ++b) acc[r][b] = Dot::mac(acc[r][b], weights[b], x);
+        }
       }
+      turn.w += kStripStepBytes<Dot>;
+      turn.a += kActivationStep;
     }
   }
 }
@@ -160,7 +196,8 @@ void tile(const TileArgs& args) {
         acc[r][b] = args.first ? Dot::zero()
                                : Dot::start(args.c + r * kPanel + (column + b) * Dot::kOutputs);
     begin_turn<Dot>(args, column, turn);
-    add_steps<Dot, kRows, kColumns, kPrefetch, kKPerStep>(turn, args.a_stride, args.n_steps, acc);
+    add_steps<Dot, kRows, kColumns, kPrefetch, kKPerStep>(turn, args.a_stride, args.stream_bytes,
+                                                          args.n_steps, acc);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
@@ -189,7 +226,8 @@ void grouped_tile(const TileArgs& given) {
 #pragma GCC unroll 8
         for (int b = 0; b < kColumns; ++b) acc[r][b] = Dot::begin(group[r].start);
       }
-      add_steps<Dot, kRows, kColumns, kPrefetch, kKPerStep>(turn, args.a_stride, kGroupSteps, acc);
+      add_steps<Dot, kRows, kColumns, kPrefetch, kKPerStep>(turn, args.a_stride, args.stream_bytes,
+                                                            kGroupSteps, acc);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
@@ -245,7 +283,8 @@ void kept_tile(const TileArgs& args) {
       for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
         for (int b = 0; b < kColumns; ++b) acc[r][b] = Dot::begin(group(r)->start);
-      add_steps<Dot, kRows, kColumns, kPrefetch, kKPerStep>(turn, args.a_stride, kGroupSteps, acc);
+      add_steps<Dot, kRows, kColumns, kPrefetch, kKPerStep>(turn, args.a_stride, args.stream_bytes,
+                                                            kGroupSteps, acc);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
@@ -280,10 +319,16 @@ constexpr TileFunction tile_of() {
     }
 }
 
+// Product::stream_steps.
+template <class Dot>
+consteval int stream_steps(int n_rows) {
+  if (kHasStrips<Dot>) return is_integer(Dot::kActivation) ? kIntegerStripSteps : kStripSteps;
+  return Dot::columns_for(n_rows) * Dot::kOutputs == kPanel ? 0 : kStreamSteps;
+}
+
 template <class Dot, int kKPerStep, int kRows>
 void add_tiles(Product& product) {
-  product.stream_steps[kRows - 1] =
-      kTurnsOfStrip<Dot, Dot::columns_for(kRows)> == 1 ? 0 : kStreamSteps;
+  product.stream_steps[kRows - 1] = stream_steps<Dot>(kRows);
   product.tile[kRows - 1][0] = tile_of<Dot, kRows, Prefetch::kNone, kKPerStep>();
   product.tile[kRows - 1][1] = tile_of<Dot, kRows, asked<Prefetch::kStream>, kKPerStep>();
   product.tile[kRows - 1][2] = tile_of<Dot, kRows, asked<Prefetch::kOneLine>, kKPerStep>();
@@ -297,13 +342,14 @@ Product make_product() {
   product.activation = Dot::kActivation;
   product.k_per_step = kKPerStep;
   product.strip_outputs = strip_outputs<Dot>();
+  if (kHasStrips<Dot>) product.k_multiple = kStrips<Dot> * kKPerStep;
   product.halves_of = Dot::kHalves ? Dot::kOutputs : 0;
-  static_assert(!Dot::kHalves || strip_outputs<Dot>() == kPanel, "strips have no halves");
-  static_assert(Simd::kChunkSteps % kChunkMultiple == 0);
+  static_assert(!Dot::kHalves || strip_outputs<Dot>() % Dot::kOutputs == 0);
+  static_assert(Simd::kChunkSteps % kChunkMultiple == 0 && kStreamSteps % kChunkMultiple == 0 &&
+                kStripSteps % kChunkMultiple == 0 && kIntegerStripSteps % kChunkMultiple == 0);
   if constexpr (is_integer(Dot::kActivation)) {
     constexpr int kGroupSteps = kGroupValues / kKPerStep;
-    static_assert(kChunkMultiple % kGroupSteps == 0 && kStreamSteps % kGroupSteps == 0,
-                  "chunks are whole groups");
+    static_assert(kChunkMultiple % kGroupSteps == 0, "chunks are whole groups");
     product.k_multiple = kGroupValues;
   }
   product.chunk_steps = Simd::kChunkSteps;

@@ -23,7 +23,7 @@ inline constexpr int kMostTileRows = 32;  // and in a matrix unit
 
 // How a tile asks for weights ahead of time: not at all, its own stream (a little further on, or
 // all of the next chunk where it takes its steps in chunks), or as many lines as one or two a step
-// of elsewhere.
+// of elsewhere: a quarter or a half of what is there.
 enum class Prefetch : std::uint8_t { kNone, kStream, kOneLine, kTwoLines };
 inline constexpr int kPrefetches = 4;
 
@@ -78,7 +78,9 @@ struct TileArgs {
   const RowGroup* groups = nullptr;  // of it; integers only
   std::int64_t a_stride = 0;         // bytes between rows, and between their groups
   const std::byte* w = nullptr;
-  std::int64_t strip_bytes = 0;  // from a strip of the panel to the next, of w and of ahead
+  // From a strip of the panel to the next, of w and of ahead; of four bits, from one of two streams
+  // that are ahead to the other.
+  std::int64_t stream_bytes = 0;
   std::int64_t n_steps = 0;
   const std::byte* ahead = nullptr;  // where to prefetch from: the next chunk, or this tile's share
   float* c = nullptr;
@@ -121,8 +123,10 @@ struct Product {
   // one half at a time; 0: those of an output stand together.
   int halves_of = 0;
   // Of a strip, outputs whose steps lie together: a panel is [kPanel / strip_outputs][step]
-  // [strip_outputs]. A tile that keeps the sums of a strip reads its weights as they lie.
+  // [strip_outputs]. A tile that keeps the sums of a strip reads its weights as they lie, and asks
+  // for those of all strips by turns.
   int strip_outputs = kPanel;
+  bool pairs_panels = false;  // of one row, two panels by turns in chunks of k
   int tile_rows = kTileRows;  // most rows of one tile
   int chunk_steps = 0;        // of k, at most, where several tiles share a panel
   // [rows - 1]: of k, where one tile has the panel to itself; 0: all at once.

@@ -54,10 +54,52 @@ std::int64_t even_chunk(std::int64_t n_steps, std::int64_t most) {
   return (steps + kChunkMultiple - 1) / kChunkMultiple * kChunkMultiple;
 }
 
-// Rows in tiles, as even as can be. One tile: one panel after the other, whole or in chunks of k,
-// asking for its own stream. Several: in chunks of k; while later tiles work on a chunk, the first
-// ones ask for the next. A tile goes over all panels of a chunk before the next tile does, so that
-// its rows are still near.
+// Where chunks of k of a block's panels lie.
+struct Chunks {
+  const PackedView& view;
+  const PanelBlock& block;
+  // Of a panel counted from the block's first one, from step `begin` on.
+  const std::byte* at(std::int64_t panel, std::int64_t begin) const {
+    return view.weights + (block.first_panel + panel) * view.panel_bytes() +
+           view.strip_bytes_of(begin);
+  }
+  // What is read after the chunk that ends before step `end`.
+  const std::byte* after(std::int64_t panel, std::int64_t end) const {
+    return end < view.n_steps ? at(panel, end) : at(panel + block.n_panels, 0);
+  }
+};
+
+// Of tile t of several: the first ones ask for a half or a quarter of the next chunk each.
+Prefetch share_of_ahead(std::int32_t t, std::int32_t n_tiles) {
+  if (n_tiles < 4) return t < 2 ? Prefetch::kTwoLines : Prefetch::kNone;
+  return t < 4 ? Prefetch::kOneLine : Prefetch::kNone;
+}
+
+void ask_for_share(const PackedView& view,
+                   const std::byte* next,
+                   std::int32_t t,
+                   Prefetch prefetch,
+                   TileArgs& args) {
+  const std::int64_t quarters = prefetch == Prefetch::kTwoLines ? 2 * t : t;
+  const bool has_strips = view.product->strip_outputs < kPanel;
+  args.ahead = next + quarters * (has_strips ? args.stream_bytes : args.n_steps * kStepBytes / 4);
+}
+
+// One tile asks for its own stream. Of two panels that take turns, each asks for a half of both;
+// one that is left over, for its own halves.
+void ask_for_stream(
+    const PackedView& view, const Chunks& chunks, int panel, std::int64_t end, TileArgs& args) {
+  args.ahead = chunks.after(panel, end);
+  if (!view.product->pairs_panels || args.n_rows > 1) return;
+  const std::int64_t half = view.bytes_of(args.n_steps) / 2;
+  args.stream_bytes = chunks.block.n_panels == 1 ? half : view.panel_bytes();
+  args.ahead = chunks.after(0, end) + panel * half;
+}
+
+// Rows in tiles, as even as can be. One tile: one panel after the other, or two by turns, whole or
+// in chunks of k, asking for its own stream. Several: in chunks of k; while later tiles work on a
+// chunk, the first ones ask for the next. A tile goes over all panels of a chunk before the next
+// tile does, so that its rows are still near.
 void run_tiles(const PackedView& view,
                const PreparedRows& rows,
                const PanelBlock& block,
@@ -66,16 +108,16 @@ void run_tiles(const PackedView& view,
   const std::int32_t n_tiles = (n_rows + view.product->tile_rows - 1) / view.product->tile_rows;
   const int steps =
       n_tiles > 1 ? view.product->chunk_steps : view.product->stream_steps[n_rows - 1];
-  const std::int64_t chunk = steps == 0    ? view.n_steps
-                             : n_tiles > 1 ? even_chunk(view.n_steps, steps)
-                                           : steps;
+  const std::int64_t chunk = steps == 0 ? view.n_steps : even_chunk(view.n_steps, steps);
   const std::int64_t step_bytes = prepared_bytes(view) / view.n_steps;
+  const Chunks chunks{view, block};
   for (std::int64_t begin = 0; begin < view.n_steps; begin += chunk) {
-    const bool is_last = begin + chunk >= view.n_steps;
+    const std::int64_t end = std::min(begin + chunk, view.n_steps);
+    const bool is_last = end == view.n_steps;
     TileArgs args;
-    args.n_steps = std::min(chunk, view.n_steps - begin);
+    args.n_steps = end - begin;
     args.a_stride = rows.stride;
-    args.strip_bytes = view.strip_bytes_of(view.n_steps);
+    args.stream_bytes = view.strip_bytes_of(view.n_steps);
     args.table = view.product->int4_table;
     args.first = begin == 0;
     const std::int64_t first_group = begin * view.product->k_per_step / view.product->row_group;
@@ -85,22 +127,13 @@ void run_tiles(const PackedView& view,
       args.a = rows.row(block.first_row + row) + begin * step_bytes;
       if (is_integer(view.product->activation))
         args.groups = rows.groups(block.first_row + row) + first_group;
-      Prefetch prefetch = Prefetch::kNone;
-      if (n_tiles == 1)
-        prefetch = Prefetch::kStream;
-      else if (n_tiles < 4)
-        prefetch = t < 2 ? Prefetch::kTwoLines : Prefetch::kNone;
-      else if (t < 4)
-        prefetch = Prefetch::kOneLine;
-      const std::int64_t share = args.n_steps * t * (n_tiles < 4 ? 128 : 64);
+      const Prefetch prefetch = n_tiles == 1 ? Prefetch::kStream : share_of_ahead(t, n_tiles);
       for (int panel = 0; panel < block.n_panels; ++panel) {
-        const auto chunk_at = [&](std::int64_t of_panel, std::int64_t step) {
-          return view.weights + of_panel * view.panel_bytes() + view.strip_bytes_of(step);
-        };
-        args.w = chunk_at(block.first_panel + panel, begin);
-        args.ahead = is_last ? chunk_at(block.first_panel + panel + block.n_panels, 0)
-                             : chunk_at(block.first_panel + panel, begin + chunk);
-        args.ahead += share * view.product->strip_outputs / kPanel;
+        args.w = chunks.at(panel, begin);
+        if (n_tiles == 1)
+          ask_for_stream(view, chunks, panel, end, args);
+        else
+          ask_for_share(view, chunks.after(panel, end), t, prefetch, args);
         args.c = block.c + (std::int64_t{panel} * n_rows + row) * kPanel;
         view.product->tile[args.n_rows - 1][static_cast<int>(prefetch)](args);
         if (is_last) scale_outputs(view, block.first_panel + panel, args.n_rows, args.c);
@@ -175,7 +208,9 @@ void multiply_panels(const PackedView& view,
                      const PreparedRows& rows,
                      const PanelBlock& block,
                      const WhenDone& done) {
-  if (block.n_rows > view.product->tile_rows) return run_tiles(view, rows, block, done);
+  const bool by_turns =
+      block.n_rows > view.product->tile_rows || (view.product->pairs_panels && block.n_rows == 1);
+  if (by_turns) return run_tiles(view, rows, block, done);
   const WhenDone later{[](const void*, std::int32_t, std::int32_t) {}, nullptr};
   PanelBlock one = block;
   one.n_panels = 1;

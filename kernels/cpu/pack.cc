@@ -65,19 +65,25 @@ void write_steps(const Lines& lines,
     }
 }
 
-// Of `n` outputs the first halves of their steps, then the second halves.
-void write_halves(
-    const Lines& lines, std::int64_t n_steps, std::uint32_t flip, int n, std::byte* to) {
-  for (std::int64_t step = 0; step < n_steps; ++step, to += kStepBytes) {
-    std::uint16_t halves[2 * kPanel];
-    for (int column = 0; column < kPanel; ++column) {
-      const std::uint32_t word = lines[column][step] ^ flip;
-      std::uint16_t* of_column = halves + column / n * 2 * n + column % n;
-      of_column[0] = static_cast<std::uint16_t>(word);
-      of_column[n] = static_cast<std::uint16_t>(word >> 16);
+// The same with the first halves of `n_halves` outputs' steps before their second halves.
+void write_halves(const Lines& lines,
+                  std::int64_t n_steps,
+                  std::uint32_t flip,
+                  int n_halves,
+                  int n,
+                  std::int64_t strip_bytes,
+                  std::byte* to) {
+  for (int first = 0; first < kPanel; first += n, to += strip_bytes)
+    for (std::int64_t step = 0; step < n_steps; ++step) {
+      std::uint16_t halves[2 * kPanel];
+      for (int i = 0; i < n; ++i) {
+        const std::uint32_t word = lines[first + i][step] ^ flip;
+        std::uint16_t* of_column = halves + i / n_halves * 2 * n_halves + i % n_halves;
+        of_column[0] = static_cast<std::uint16_t>(word);
+        of_column[n_halves] = static_cast<std::uint16_t>(word >> 16);
+      }
+      std::memcpy(to + step * n * kOutputBytes, halves, static_cast<std::size_t>(n * kOutputBytes));
     }
-    std::memcpy(to, halves, sizeof halves);
-  }
 }
 
 // Of every output the scale of a group of four-bit weights; zeros where there is no row.
@@ -168,7 +174,7 @@ void pack_panel(std::span<const LinearSource> sources,
     for (int column = 0; column < kPanel; ++column)
       read_line(rows.at[column], code_bytes, begin * kOutputBytes, n * kOutputBytes, lines[column]);
     if (const int halves_of = shape.product->halves_of; halves_of > 0)
-      write_halves(lines, n, flip, halves_of, to);
+      write_halves(lines, n, flip, halves_of, strip_outputs, shape.strip_bytes_of(n_steps), to);
     else
       write_steps(lines, n, flip, strip_outputs, shape.strip_bytes_of(n_steps), to);
     to += n * strip_outputs * kOutputBytes;
@@ -188,7 +194,7 @@ PackedSizes sizes_of(const Linear& linear, const PackedView& shape, bool has_bia
 }
 
 // Part of packed_layout(): raised whenever pack() makes other bytes of the same sources.
-constexpr int kPackedLayout = 2;
+constexpr int kPackedLayout = 3;
 
 }  // namespace
 

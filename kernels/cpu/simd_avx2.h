@@ -11,6 +11,8 @@ struct Simd {
   // How many columns of a panel a tile of `rows` keeps in its registers, two each.
   static constexpr int columns_for(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
   static constexpr bool kAsksAhead = true;
+  static constexpr int kStripOutputs = 16;
+  static constexpr bool kPairsPanels = true;
   static constexpr int kChunkSteps = 64;  // 16 KiB: taken four or eight times from the first cache
 
   static constexpr int kScoreQueries = 2;  // at once: each has four registers of sums
@@ -180,6 +182,7 @@ struct Simd {
 struct DotBf16 {
   static constexpr Activation kActivation = Activation::kF32;
   static constexpr int kOutputs = 16, kParts = 2;
+  static constexpr int kStripOutputs = Simd::kStripOutputs;
   static constexpr bool kHalves = false;
   static constexpr int columns_for(int rows) { return Simd::columns_for(rows); }
   using Acc = Simd::V;

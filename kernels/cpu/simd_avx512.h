@@ -8,6 +8,8 @@ struct Simd {
   using V = __m512;
   static constexpr int columns_for(int) { return 4; }  // of a panel, in registers: all
   static constexpr bool kAsksAhead = true;
+  static constexpr int kStripOutputs = kPanel;
+  static constexpr bool kPairsPanels = false;
   static constexpr int kChunkSteps = 128;  // 32 KiB, taken once
   static constexpr int kScoreQueries = 4;  // at once: each has two registers of sums
   static constexpr int kValueQueries = 4;  // at once: each has four registers of sums

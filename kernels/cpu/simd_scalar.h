@@ -11,6 +11,8 @@ struct Simd {
   using U = std::uint32_t __attribute__((vector_size(64)));
   static constexpr int columns_for(int) { return 1; }  // of a panel, at a time
   static constexpr bool kAsksAhead = false;
+  static constexpr int kStripOutputs = kPanel;
+  static constexpr bool kPairsPanels = false;
   static constexpr int kChunkSteps = 64;   // 16 KiB
   static constexpr int kScoreQueries = 4;  // at once: each has two registers of sums
   static constexpr int kValueQueries = 1;
