@@ -327,7 +327,8 @@ Product make_int4_product() {
   product.row_group = kInt4Unit<kGroup>;
   product.weight_group = kGroup;
   product.group_header_bytes = int4_header_bytes(kKind);
-  product.chunk_steps = Simd::kChunkSteps;  // one tile takes a panel whole: it reads line by line
+  // One tile takes a panel whole, because it reads line by line, but for one row's pairs.
+  product.chunk_steps = Simd::kChunkSteps;
   product.pairs_panels = kPairsPanels<1>;
   if (product.pairs_panels) product.stream_steps[0] = kPairSteps;
   product.scale = scale_outputs;
