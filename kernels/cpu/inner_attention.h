@@ -30,12 +30,12 @@ struct SpanKeys {
   std::int32_t n_valid = 0;
 };
 
-FT_INLINE SpanKeys keys_of_span(const AttentionItem& item,
-                                std::int32_t begin,
-                                std::int32_t end,
-                                std::int32_t most,
-                                std::int64_t head_bytes) {
-  SpanKeys span;
+FT_INLINE void find_keys(const AttentionItem& item,
+                         std::int32_t begin,
+                         std::int32_t end,
+                         std::int32_t most,
+                         std::int64_t head_bytes,
+                         SpanKeys& span) {
   span.n_valid = end - begin < most ? end - begin : most;
   std::int32_t block = begin / item.block_tokens, in_block = begin % item.block_tokens;
   for (std::int32_t t = 0; t < span.n_valid; ++block, in_block = 0) {
@@ -46,7 +46,6 @@ FT_INLINE SpanKeys keys_of_span(const AttentionItem& item,
   }
   for (std::int32_t t = span.n_valid < 0 ? 0 : span.n_valid; t < most; ++t)
     span.key[t] = t > 0 ? span.key[0] : item.keys;
-  return span;
 }
 
 // Into the second cache: the first can wait for too few lines at a time to keep up with memory.
@@ -218,8 +217,10 @@ FT_INLINE void add_values(const float* const* weights,
                           const Values& values,
                           std::int64_t padded,
                           float* const* acc) {
+  constexpr int kVectors = Simd::value_vectors(kQueries);
   std::int64_t d = 0;
-  for (; d + 64 <= padded; d += 64) add_dimensions<kQueries, 4>(weights, n_valid, values, d, acc);
+  for (; d + 16 * kVectors <= padded; d += 16 * kVectors)
+    add_dimensions<kQueries, kVectors>(weights, n_valid, values, d, acc);
   for (; d < padded; d += 16) add_dimensions<kQueries, 1>(weights, n_valid, values, d, acc);
 }
 
@@ -279,10 +280,12 @@ void attention(const AttentionItem& item) {
     state[2 * i + 1] = 0;
   }
   const std::int64_t head_bytes = item.head_dim * static_cast<std::int64_t>(size_bytes(kType));
-  SpanKeys next = keys_of_span(item, 0, last + 1, kSpan, head_bytes);
+  SpanKeys spans[2];  // by turns: this one and the next
+  find_keys(item, 0, last + 1, kSpan, head_bytes, spans[0]);
   for (std::int32_t begin = 0; begin <= last; begin += kSpan) {
-    const SpanKeys span = next;
-    next = keys_of_span(item, begin + kSpan, last + 1, kSpan, head_bytes);
+    const SpanKeys& span = spans[begin / kSpan % 2];
+    SpanKeys& next = spans[(begin / kSpan + 1) % 2];
+    find_keys(item, begin + kSpan, last + 1, kSpan, head_bytes, next);
     load_keys<kType>(item, span, next, keys);
     const CachedValues<kType> cached{item, span, next};
     if (widens) widen_values(cached, padded, values);

@@ -383,10 +383,12 @@ void attention_by_pairs(const AttentionItem& item) {
     }
   }
   const std::int64_t head_bytes = 2 * std::int64_t{item.head_dim};
-  SpanKeys next = keys_of_span(item, 0, last + 1, kWideSpan, head_bytes);
+  SpanKeys spans[2];  // by turns: this one and the next
+  find_keys(item, 0, last + 1, kWideSpan, head_bytes, spans[0]);
   for (std::int32_t begin = 0; begin <= last; begin += kWideSpan) {
-    const SpanKeys span = next;
-    next = keys_of_span(item, begin + kWideSpan, last + 1, kWideSpan, head_bytes);
+    const SpanKeys& span = spans[begin / kWideSpan % 2];
+    SpanKeys& next = spans[(begin / kWideSpan + 1) % 2];
+    find_keys(item, begin + kWideSpan, last + 1, kWideSpan, head_bytes, next);
     if (span.n_valid == kWideSpan && item.head_dim % 32 == 0)
       take_span(item, CachedPairs<true>{item, span, next}, begin, space);
     else

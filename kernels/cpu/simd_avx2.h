@@ -16,7 +16,11 @@ struct Simd {
   static constexpr int kChunkSteps = 64;  // 16 KiB: taken four or eight times from the first cache
 
   static constexpr int kScoreQueries = 2;  // at once: each has four registers of sums
-  static constexpr int kValueQueries = 1;
+  static constexpr int kValueQueries = 4;
+  // Times the queries: eight registers of sums.
+  static constexpr int value_vectors(int queries) {
+    return queries == 1 ? 4 : queries == 2 ? 2 : 1;
+  }
 
   FT_INLINE V zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   FT_INLINE V set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }

@@ -13,6 +13,7 @@ struct Simd {
   static constexpr int kChunkSteps = 128;  // 32 KiB, taken once
   static constexpr int kScoreQueries = 4;  // at once: each has two registers of sums
   static constexpr int kValueQueries = 4;  // at once: each has four registers of sums
+  static constexpr int value_vectors(int) { return 4; }
 
   FT_INLINE __mmask16 first(std::int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
   FT_INLINE V zero() { return _mm512_setzero_ps(); }

@@ -16,6 +16,7 @@ struct Simd {
   static constexpr int kChunkSteps = 64;   // 16 KiB
   static constexpr int kScoreQueries = 4;  // at once: each has two registers of sums
   static constexpr int kValueQueries = 1;
+  static constexpr int value_vectors(int) { return 4; }
 
   FT_INLINE V zero() { return V{}; }
   FT_INLINE V set1(float x) { return V{} + x; }
