@@ -11,7 +11,7 @@ TimePoint Request::last_moment() const {
          (target_ || answer_.is_finished() ? context_.rules.deadline_grace : Duration{0});
 }
 
-bool Request::is_never_placed() const { return waits_for_target() && answer_.n_tokens() == 0; }
+bool Request::is_never_placed() const { return waits_for_target() && !placing_.first; }
 
 TimePoint Request::due(TimePoint now) const {
   const Duration silence = context_.rules.silence.first;

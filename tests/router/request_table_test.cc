@@ -1464,6 +1464,17 @@ TEST_F(RequestTableTest, ATargetThatWasLostIsWaitedForUntilTheDeadline) {
   EXPECT_EQ(1u, sent<wire::Open>().size());
 }
 
+TEST_F(RequestTableTest, ATargetThatSaidGoodbyeIsWaitedForUntilTheDeadline) {
+  run_to_target();
+  pool.end(kTarget, Incarnation{1});
+  table.worker_lost(kTarget, now, out);
+  advance(seconds(60));  // it has no token yet, and its target is restarted
+  EXPECT_TRUE(answers<wire::ClientError>().empty());
+  join(kTarget, wire::Role::kTarget, "target-0", 2);
+  table.workers_changed(now, out);
+  EXPECT_EQ(1u, sent<wire::Open>().size());
+}
+
 TEST_F(RequestTableTest, WhatWasAcceptedBeforeAWorkerDrainsIsFinishedThere) {
   submit();
   now += milliseconds(1);
