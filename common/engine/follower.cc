@@ -109,6 +109,10 @@ void Leader::check_ranks(TimePoint now) {
   ranks_->barrier();
 }
 
+Duration Leader::longest_silence() const {
+  return ranks_ == nullptr ? Duration::max() : ranks_->patience() / 2;
+}
+
 void Leader::end() {
   if (ranks_ != nullptr) say(RankWord::kEnd);
 }

@@ -33,7 +33,8 @@ Duration TargetEngine::wait_hint(TimePoint now) {
   if (longest == Duration::zero())
     longest = lookup_wait(now);  // a longer wait is long enough for them
   if (longest > Duration::zero()) is_next_at_once_ = false;
-  return longest;
+  // The other ranks hear nothing meanwhile.
+  return std::min(longest, step_.leader().longest_silence());
 }
 
 Duration TargetEngine::longest_wait(TimePoint now) {

@@ -554,6 +554,14 @@ TEST(Leader, AsksWhetherAllAreThereWellWithinThePatienceOfTheOthers) {
   }
 }
 
+TEST(Leader, IsNotSilentForAsLongAsTheOthersWait) {
+  CountedBroadcasts ranks;
+  Leader leader(&ranks, {});
+  ranks.set_patience(std::chrono::milliseconds(2000));
+  EXPECT_EQ(leader.longest_silence(), std::chrono::milliseconds(1000));
+  EXPECT_EQ(Leader(nullptr, {}).longest_silence(), Duration::max());
+}
+
 // Counts what this rank gives to the others.
 class CountedGathers final : public Collective {
  public:
