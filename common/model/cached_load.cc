@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -16,6 +17,15 @@ namespace {
 
 // Part of the key of kept weights: raised whenever other rows are made of a checkpoint.
 constexpr std::uint64_t kConversions = 3;
+
+// "cpu/avx2/1" and "cpu/avx2/2" of "cpu/avx2/3" (Backend::packed_layout).
+std::vector<std::string> layouts_before(const std::string& layout) {
+  const std::size_t number = layout.rfind('/') + 1;
+  std::vector<std::string> before;
+  for (int i = 1; i < std::atoi(layout.c_str() + number); ++i)
+    before.push_back(layout.substr(0, number) + std::to_string(i));
+  return before;
+}
 
 }  // namespace
 
@@ -31,7 +41,9 @@ CachedLoad::CachedLoad(const std::filesystem::path& folder,
   if (unknown) whole = folder;
   if (options.packed_cache.is_own) close_to_others(options.packed_cache.folder);
   origin_ = {.model_folder = whole.string(), .host = options.packed_cache.host};
-  file_ = file_of(whole);
+  file_ = file_of(whole, backend.packed_layout());
+  for (const std::string& layout : layouts_before(backend.packed_layout()))
+    replaced_.push_back(file_of(whole, layout));
   key_ = key();
 }
 
@@ -57,11 +69,11 @@ LoadedWeights CachedLoad::load() const {
 }
 
 // What decides the bytes, besides the contents of the checkpoint and the program.
-Digest CachedLoad::kind() const {
+Digest CachedLoad::kind(const std::string& layout) const {
   const RankOf who = rank_of(options_.ranks);
   Digest digest;
   digest.add(static_cast<std::uint64_t>(options_.dtype))
-      .add(backend_.packed_layout())
+      .add(layout)
       .add(static_cast<std::uint64_t>(who.rank))
       .add(static_cast<std::uint64_t>(who.n_ranks))
       // An eight-bit cache has scales of the checkpoint, whose digests count.
@@ -69,9 +81,12 @@ Digest CachedLoad::kind() const {
   return digest;
 }
 
-// One for each folder and kind: a newer one takes the place of what is stale.
-std::filesystem::path CachedLoad::file_of(const std::filesystem::path& whole) const {
-  const std::uint64_t name = kind().add(whole.string()).add(options_.packed_cache.host).value();
+// One for each folder and kind: a newer one takes the place of what is stale. A newer layout has
+// another name, and those of older ones are removed.
+std::filesystem::path CachedLoad::file_of(const std::filesystem::path& whole,
+                                          const std::string& layout) const {
+  const std::uint64_t name =
+      kind(layout).add(whole.string()).add(options_.packed_cache.host).value();
   char digits[17];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(name));
   return options_.packed_cache.folder /
@@ -79,7 +94,7 @@ std::filesystem::path CachedLoad::file_of(const std::filesystem::path& whole) co
 }
 
 std::uint64_t CachedLoad::key() const {
-  Digest digest = kind();
+  Digest digest = kind(backend_.packed_layout());
   add_config(config_, digest);
   return digest.add(kConversions)
       .add(options_.packed_cache.build)
@@ -152,7 +167,10 @@ std::vector<RemovedPackedFile> CachedLoad::trim(std::uint64_t room, Trim how) co
     if (unknown) return {};  // no folder yet
     most = disk.capacity / 4;
   }
-  return trim_packed_cache(file_.parent_path(), origin_.host, most - std::min(most, room), how);
+  return trim_packed_cache(
+      file_.parent_path(),
+      {.host = origin_.host, .most_bytes = most - std::min(most, room), .replaced = replaced_},
+      how);
 }
 
 std::optional<std::string> CachedLoad::why_not_kept(std::uint64_t size) const {

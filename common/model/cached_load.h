@@ -40,8 +40,9 @@ class CachedLoad {
   LoadedWeights load() const;
 
  private:
-  Digest kind() const;
-  std::filesystem::path file_of(const std::filesystem::path& whole) const;
+  Digest kind(const std::string& layout) const;
+  std::filesystem::path file_of(const std::filesystem::path& whole,
+                                const std::string& layout) const;
   std::uint64_t key() const;
   std::shared_ptr<const PackedCache> open() const;
   LoadedWeights load_with(WeightLoader& loader) const;
@@ -59,7 +60,8 @@ class CachedLoad {
   Backend& backend_;
   const LoadOptions& options_;
   PackedOrigin origin_;
-  std::filesystem::path file_;  // empty: nothing is kept
+  std::filesystem::path file_;                   // empty: nothing is kept
+  std::vector<std::filesystem::path> replaced_;  // the same weights in older layouts
   std::uint64_t key_ = 0;
 };
 

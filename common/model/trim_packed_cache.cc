@@ -62,6 +62,15 @@ bool is_gone(const std::filesystem::path& folder) {
   return false;
 }
 
+// Why the file is of no use to a later start; empty where it may be.
+std::string why_useless(const KeptFile& file, const TrimRules& rules) {
+  if (std::ranges::find(rules.replaced, file.path) != rules.replaced.end())
+    return "it has the same weights in an older layout";
+  if (is_gone(file.origin.model_folder))
+    return "its model folder is not there any more: " + file.origin.model_folder;
+  return {};
+}
+
 bool is_same(const struct stat& a, const struct stat& b) {
   return a.st_ino == b.st_ino && a.st_dev == b.st_dev;
 }
@@ -81,26 +90,25 @@ bool trim_unused(const KeptFile& file, Trim how) {
 }  // namespace
 
 std::vector<RemovedPackedFile> trim_packed_cache(const std::filesystem::path& folder,
-                                                 const std::string& host,
-                                                 std::uint64_t most_bytes,
+                                                 const TrimRules& rules,
                                                  Trim how) {
   std::vector<RemovedPackedFile> removed;
   std::vector<KeptFile> left;
   std::uint64_t n_bytes = 0;
-  for (KeptFile& file : kept_files(folder, host)) {
-    if (is_gone(file.origin.model_folder) && trim_unused(file, how)) {
-      removed.push_back({file.path, file.size_bytes(),
-                         "its model folder is not there any more: " + file.origin.model_folder});
+  for (KeptFile& file : kept_files(folder, rules.host)) {
+    const std::string reason = why_useless(file, rules);
+    if (!reason.empty() && trim_unused(file, how)) {
+      removed.push_back({file.path, file.size_bytes(), reason});
     } else {
       n_bytes += file.size_bytes();
       left.push_back(std::move(file));
     }
   }
   const std::string reason = "least recently used of " + std::to_string(n_bytes >> 20) +
-                             " MiB that are kept; at most " + std::to_string(most_bytes >> 20) +
-                             " MiB fit beside the new one";
+                             " MiB that are kept; at most " +
+                             std::to_string(rules.most_bytes >> 20) + " MiB fit beside the new one";
   for (const KeptFile& file : left) {
-    if (n_bytes <= most_bytes) break;
+    if (n_bytes <= rules.most_bytes) break;
     if (!trim_unused(file, how)) continue;
     n_bytes -= file.size_bytes();
     removed.push_back({file.path, file.size_bytes(), reason});

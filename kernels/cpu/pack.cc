@@ -193,7 +193,7 @@ PackedSizes sizes_of(const Linear& linear, const PackedView& shape, bool has_bia
           .bias = has_bias ? n_padded * sizeof(float) : 0};
 }
 
-// Part of packed_layout(): raised whenever pack() makes other bytes of the same sources.
+// Of packed_layout(): raised by one whenever pack() makes other bytes of the same sources.
 constexpr int kPackedLayout = 3;
 
 }  // namespace

@@ -85,8 +85,8 @@ class Backend {
   // looked for here.
   Linear pack(std::span<const LinearSource> sources, Stacking stacking = Stacking::kRows);
   // Names the layout of pack(): where two backends say the same, equal sources become equal bytes,
-  // and adopt() takes those of the other. Empty: this backend's packed matrices are of no use
-  // elsewhere.
+  // and adopt() takes those of the other. It ends with "/" and the number of this layout, counted
+  // from 1. Empty: this backend's packed matrices are of no use elsewhere.
   virtual std::string packed_layout() const { return {}; }
   // The matrix that pack() would make, of bytes that it made of the same sources before. They are
   // used where they lie, aligned to 64 bytes, and `keeper` holds them. Of the sources only types,

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -94,6 +95,18 @@ class PackedCacheTest : public testing::Test {
     for (const auto& entry : std::filesystem::directory_iterator(cache()))
       files.push_back(entry.path());
     return files;
+  }
+  // That of the model as it is stored, for one process and no host.
+  std::string name_of(const std::string& layout) const {
+    Digest digest;
+    digest.add(static_cast<std::uint64_t>(WeightDType::kAuto)).add(layout);
+    digest.add(std::uint64_t{0}).add(std::uint64_t{1});  // the first of one rank
+    digest.add(std::uint64_t{0});                        // no cache of eight bits
+    digest.add(std::filesystem::weakly_canonical(model()).string()).add(std::string());
+    char digits[17];
+    std::snprintf(digits, sizeof digits, "%016llx",
+                  static_cast<unsigned long long>(digest.value()));
+    return "model-" + std::string(digits) + ".packed";
   }
   static std::string contents(const std::filesystem::path& path) {
     std::ifstream in(path, std::ios::binary);
@@ -387,6 +400,31 @@ TEST_F(PackedCacheTest, TheFileOfAFolderThatIsGoneIsRemovedWhenAnotherIsWritten)
   EXPECT_THAT(kept(), testing::ElementsAre(after.reports[1].file));
 }
 
+// As after an update of the program that packs other bytes: the number of the layout is part of the
+// name.
+TEST_F(PackedCacheTest, TheFilesOfOlderLayoutsAreRemovedWhenTheirWeightsAreWritten) {
+  const std::string layout = backend_->packed_layout();
+  const std::string without_number = layout.substr(0, layout.rfind('/') + 1);
+  const auto file = load(keeping()).reports.back().file;
+  ASSERT_EQ(name_of(layout), file.filename().string());
+  ASSERT_NE(without_number + "1", layout) << "there is no older one";
+  const auto older = cache() / name_of(without_number + "1");
+  const auto another_isa = cache() / name_of("cpu/another/1");
+  std::filesystem::copy_file(file, older);
+  std::filesystem::copy_file(file, another_isa);
+  EXPECT_EQ(Outcome::kUsed, load(keeping()).outcome());
+  EXPECT_EQ(3u, kept().size()) << "nothing is written: nothing is removed";
+  LoadOptions newer = keeping();
+  newer.packed_cache.build = "2";
+  const Loaded after = load(newer);
+  ASSERT_EQ(2u, after.reports.size());
+  EXPECT_EQ(Outcome::kRemoved, after.reports[0].outcome);
+  EXPECT_EQ(older, after.reports[0].file);
+  EXPECT_THAT(after.reports[0].problem, HasSubstr("older layout"));
+  EXPECT_EQ(Outcome::kWritten, after.reports[1].outcome);
+  EXPECT_THAT(kept(), testing::UnorderedElementsAre(file, another_isa));
+}
+
 // As it looks while a disk is not mounted: its mount point is empty, or not there.
 TEST_F(PackedCacheTest, TheFileOfAFolderOnADiskThatIsNotMountedStays) {
   const auto disk = folder_ / "disk";
@@ -473,7 +511,7 @@ TEST_F(PackedCacheTest, AModelThatIsNotKeptRemovesNoOther) {
   const Loaded after = load(another("b"), options);
   ASSERT_EQ(1u, after.reports.size());
   EXPECT_EQ(Outcome::kNotWritten, after.outcome());
-  const auto planned = trim_packed_cache(cache(), "", 1, Trim::kPlan);
+  const auto planned = trim_packed_cache(cache(), {.host = "", .most_bytes = 1}, Trim::kPlan);
   ASSERT_EQ(1u, planned.size());
   EXPECT_EQ(file, planned[0].file);
   EXPECT_TRUE(std::filesystem::exists(file));
