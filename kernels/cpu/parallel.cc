@@ -26,16 +26,25 @@ Team::Team(int n_threads, bool pin)
   FORETOKEN_CHECK(n_threads >= 1, "a team has at least its caller");
   returning_.set(static_cast<std::uint32_t>(n_threads));
   threads_.reserve(static_cast<std::size_t>(n_threads - 1));
-  for (int member = 1; member < n_threads; ++member) {
-    threads_.emplace_back([this, member, pin] {
-      if (pin) bind_to_core(member);
-      worker(member);
-    });
+  try {
+    for (int member = 1; member < n_threads; ++member) {
+      threads_.emplace_back([this, member, pin] {
+        if (pin) bind_to_core(member);
+        worker(member);
+      });
+    }
+  } catch (...) {  // a thread cannot be started: those before it wait for a run
+    end_workers();
+    throw;
   }
 }
 
 Team::~Team() {
   set_size(n_members_);
+  end_workers();
+}
+
+void Team::end_workers() {
   stop_ = true;
   round_.set(round_.load() + 1);
   for (std::thread& thread : threads_) thread.join();

@@ -31,7 +31,7 @@ constexpr Share share_of(std::int64_t n, int member, int n_members) {
 class Team {
  public:
   // n_threads >= 1; with 1 there are no threads at all. `pin` binds members to the cores the
-  // process may use.
+  // process may use. Throws std::system_error where a thread cannot be started.
   Team(int n_threads, bool pin);
   ~Team();
   Team(const Team&) = delete;
@@ -61,6 +61,7 @@ class Team {
   using Job = void (*)(void* context, int member);
   void run_erased(Job job, void* context);
   void worker(int member);
+  void end_workers();  // all of them wait for a run
 
   const int n_members_;
   int n_active_;

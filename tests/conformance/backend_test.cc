@@ -2,16 +2,21 @@
 #include "kernels/include/backend.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <numeric>
 #include <random>
 #include <sstream>
+#include <system_error>
 #include <vector>
 
 #include "common/base/result.h"
@@ -280,6 +285,37 @@ TEST(Team, RunsOfChangingSizesHaveExactlyTheirMembers) {
     }
   }
   EXPECT_EQ(team.capacity(), 4);
+}
+
+// From now on this process has room for about 16 more threads.
+void limit_room_for_threads() {
+  constexpr std::size_t kStackBytes = 1u << 20;
+  pthread_attr_t small_stacks;
+  pthread_attr_init(&small_stacks);
+  pthread_attr_setstacksize(&small_stacks, kStackBytes);
+  pthread_setattr_default_np(&small_stacks);
+  rlim_t n_pages = 0;
+  std::ifstream("/proc/self/statm") >> n_pages;
+  const rlim_t most = n_pages * static_cast<rlim_t>(::getpagesize()) + 16 * kStackBytes;
+  const rlimit limit{.rlim_cur = most, .rlim_max = most};
+  setrlimit(RLIMIT_AS, &limit);
+}
+
+// The service says so and ends; with a thread that is not joined it would be aborted.
+TEST(TeamDeathTest, AThreadThatCannotBeStartedIsAnError) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers take more address space than any limit leaves";
+#endif
+  const auto start_too_many = [] {
+    limit_room_for_threads();
+    try {
+      const cpu::Team team(64, false);
+    } catch (const std::system_error& error) {
+      std::_Exit(error.code() == std::errc::resource_unavailable_try_again ? 7 : 8);
+    }
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(start_too_many(), testing::ExitedWithCode(7), "");
 }
 
 // One that never ran must end too (or the test hangs), and the next be none the worse.
