@@ -45,10 +45,10 @@ template <int kRows>
 inline constexpr bool kPairsPanels = Simd::kPairsPanels&& kRows == 1;
 
 // Asks for n lines of each of the two streams that are ahead.
-FT_INLINE void ask_for_pair(const std::byte*& ahead, std::int64_t stream_bytes, int n) {
+FT_INLINE void ask_for_pair(const std::byte*& ahead, std::int64_t pair_bytes, int n) {
   for (int i = 0; i < n; ++i, ahead += kLine) {
     Simd::prefetch_near(ahead);
-    Simd::prefetch_near(ahead + stream_bytes);
+    Simd::prefetch_near(ahead + pair_bytes);
   }
 }
 
@@ -115,7 +115,7 @@ void int4_tile(const TileArgs& given) {
     if (step * kInt4StepValues % kGroup == 0) {
       scales = w;
       w += int4_header_bytes(kKind);
-      if constexpr (kAsksForPair) ask_for_pair(ahead, args.stream_bytes, 1);
+      if constexpr (kAsksForPair) ask_for_pair(ahead, args.pair_bytes, 1);
     }
     RowGroup group[kRows];
 #pragma GCC unroll 8
@@ -123,7 +123,7 @@ void int4_tile(const TileArgs& given) {
       group[r] = *reinterpret_cast<const RowGroup*>(groups + r * args.a_stride);
     for (int column = 0; column < kColumns; ++column) {
       if constexpr (kAsksForPair)
-        ask_for_pair(ahead, args.stream_bytes, kUnitLines / kColumns / 2);
+        ask_for_pair(ahead, args.pair_bytes, kUnitLines / kColumns / 2);
       else if constexpr (kPrefetch == Prefetch::kStream)
         ask_for_part<true>(w + kInt4Ahead, column, kColumns, kUnitLines);
       if constexpr (kLinesAhead > 0) ask_for_part<false>(ahead, column, kColumns, kLinesAhead);

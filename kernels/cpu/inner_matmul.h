@@ -102,7 +102,7 @@ FT_INLINE std::int64_t column_at(int column, std::int64_t strip_bytes) {
 // From `column` on.
 template <class Dot>
 FT_INLINE void begin_turn(const TileArgs& args, int column, Turn& turn) {
-  turn.w = args.w + column_at<Dot>(column, args.stream_bytes);
+  turn.w = args.w + column_at<Dot>(column, args.strip_bytes);
   turn.a = args.a;
 }
 
@@ -114,21 +114,22 @@ inline constexpr int kAskSteps = kHasStrips<Dot>&& kPrefetch != Prefetch::kNone 
 // half of them or of one, by turns. Memory gives several streams at a time faster than one.
 template <class Dot, int kColumns, Prefetch kPrefetch>
 FT_INLINE void ask_for_strips(Turn& turn, int step, std::int64_t strip_bytes) {
-  static_assert(kStrips<Dot> == 4);
+  static_assert(kStrips<Dot> == 4);  // a quarter of a chunk is a strip
   constexpr int kLines = static_cast<int>(kColumns * kColumnBytes<Dot> / kLine);  // of a step
   static_assert(kLines > 0);
 #pragma GCC unroll 4
   for (int i = 0; i < kLines; ++i) {
     if constexpr (kPrefetch == Prefetch::kStream) {
       const int line = step * kLines + i;
-      Simd::prefetch_near(turn.ahead + line % 4 * strip_bytes + line / 4 * kLine);
+      Simd::prefetch_near(turn.ahead + line % kStrips<Dot> * strip_bytes +
+                          line / kStrips<Dot> * kLine);
     } else if constexpr (kPrefetch == Prefetch::kTwoLines) {
       if (step % 2 == 0) Simd::prefetch_far(turn.ahead + step / 2 * strip_bytes + i * kLine);
     } else {
       if (step == 0) Simd::prefetch_far(turn.ahead + i * kLine);
     }
   }
-  if (step == 3) turn.ahead += kLines * kLine;
+  if (step == kStrips<Dot> - 1) turn.ahead += kLines * kLine;
 }
 
 // The same of a whole panel: its own stream, or lines as memory lies.
@@ -196,7 +197,7 @@ void tile(const TileArgs& args) {
         acc[r][b] = args.first ? Dot::zero()
                                : Dot::start(args.c + r * kPanel + (column + b) * Dot::kOutputs);
     begin_turn<Dot>(args, column, turn);
-    add_steps<Dot, kRows, kColumns, kPrefetch, kKPerStep>(turn, args.a_stride, args.stream_bytes,
+    add_steps<Dot, kRows, kColumns, kPrefetch, kKPerStep>(turn, args.a_stride, args.strip_bytes,
                                                           args.n_steps, acc);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
@@ -226,7 +227,7 @@ void grouped_tile(const TileArgs& given) {
 #pragma GCC unroll 8
         for (int b = 0; b < kColumns; ++b) acc[r][b] = Dot::begin(group[r].start);
       }
-      add_steps<Dot, kRows, kColumns, kPrefetch, kKPerStep>(turn, args.a_stride, args.stream_bytes,
+      add_steps<Dot, kRows, kColumns, kPrefetch, kKPerStep>(turn, args.a_stride, args.strip_bytes,
                                                             kGroupSteps, acc);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r)
@@ -283,7 +284,7 @@ void kept_tile(const TileArgs& args) {
       for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
         for (int b = 0; b < kColumns; ++b) acc[r][b] = Dot::begin(group(r)->start);
-      add_steps<Dot, kRows, kColumns, kPrefetch, kKPerStep>(turn, args.a_stride, args.stream_bytes,
+      add_steps<Dot, kRows, kColumns, kPrefetch, kKPerStep>(turn, args.a_stride, args.strip_bytes,
                                                             kGroupSteps, acc);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r)

@@ -21,9 +21,9 @@ inline constexpr std::int64_t kOutputBytes = kStepBytes / kPanel;  // of one out
 inline constexpr int kTileRows = 6;  // rows that share a weight while it is in vector registers
 inline constexpr int kMostTileRows = 32;  // and in a matrix unit
 
-// How a tile asks for weights ahead of time: not at all, its own stream (a little further on, or
-// all of the next chunk where it takes its steps in chunks), or as many lines as one or two a step
-// of elsewhere: a quarter or a half of what is there.
+// How a tile asks for weights ahead of time: not at all; for its own stream, a little further on or
+// all of the next chunk; or, where several tiles share the next chunk, for a quarter or a half of
+// it, which is one or two of the four lines of each step.
 enum class Prefetch : std::uint8_t { kNone, kStream, kOneLine, kTwoLines };
 inline constexpr int kPrefetches = 4;
 
@@ -78,11 +78,11 @@ struct TileArgs {
   const RowGroup* groups = nullptr;  // of it; integers only
   std::int64_t a_stride = 0;         // bytes between rows, and between their groups
   const std::byte* w = nullptr;
-  // From a strip of the panel to the next, of w and of ahead; of four bits, from one of two streams
-  // that are ahead to the other.
-  std::int64_t stream_bytes = 0;
+  std::int64_t strip_bytes = 0;  // from a strip of the panel to the next, of w and of ahead
   std::int64_t n_steps = 0;
   const std::byte* ahead = nullptr;  // where to prefetch from: the next chunk, or this tile's share
+  // With Product::pairs_panels, one row: from ahead to the second stream that is asked for.
+  std::int64_t pair_bytes = 0;
   float* c = nullptr;
   bool first = false;  // start from zero instead of c
   int n_rows = 0;
@@ -129,7 +129,7 @@ struct Product {
   bool pairs_panels = false;  // of one row, two panels by turns in chunks of k
   int tile_rows = kTileRows;  // most rows of one tile
   int chunk_steps = 0;        // of k, at most, where several tiles share a panel
-  // [rows - 1]: of k, where one tile has the panel to itself; 0: all at once.
+  // [rows - 1]: of k, at most, where one tile has the panel, or two by turns; 0: all at once.
   int stream_steps[kMostTileRows] = {};
   TileFunction tile[kMostTileRows][kPrefetches] = {};  // [rows - 1][prefetch]
   // c [n_rows][kPanel]: times scales, plus bias, [kPanel] each; either may be null.

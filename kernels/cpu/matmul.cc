@@ -75,24 +75,23 @@ Prefetch share_of_ahead(std::int32_t t, std::int32_t n_tiles) {
   return t < 4 ? Prefetch::kOneLine : Prefetch::kNone;
 }
 
+// From a quarter of the chunk at `next` on.
 void ask_for_share(const PackedView& view,
                    const std::byte* next,
-                   std::int32_t t,
-                   Prefetch prefetch,
+                   std::int64_t quarter,
                    TileArgs& args) {
-  const std::int64_t quarters = prefetch == Prefetch::kTwoLines ? 2 * t : t;
   const bool has_strips = view.product->strip_outputs < kPanel;
-  args.ahead = next + quarters * (has_strips ? args.stream_bytes : args.n_steps * kStepBytes / 4);
+  args.ahead = next + quarter * (has_strips ? args.strip_bytes : args.n_steps * kStepBytes / 4);
 }
 
 // One tile asks for its own stream. Of two panels that take turns, each asks for a half of both;
 // one that is left over, for its own halves.
-void ask_for_stream(
-    const PackedView& view, const Chunks& chunks, int panel, std::int64_t end, TileArgs& args) {
+void ask_for_stream(const Chunks& chunks, int panel, std::int64_t end, TileArgs& args) {
+  const PackedView& view = chunks.view;
   args.ahead = chunks.after(panel, end);
   if (!view.product->pairs_panels || args.n_rows > 1) return;
   const std::int64_t half = view.bytes_of(args.n_steps) / 2;
-  args.stream_bytes = chunks.block.n_panels == 1 ? half : view.panel_bytes();
+  args.pair_bytes = chunks.block.n_panels == 1 ? half : view.panel_bytes();
   args.ahead = chunks.after(0, end) + panel * half;
 }
 
@@ -117,7 +116,7 @@ void run_tiles(const PackedView& view,
     TileArgs args;
     args.n_steps = end - begin;
     args.a_stride = rows.stride;
-    args.stream_bytes = view.strip_bytes_of(view.n_steps);
+    args.strip_bytes = view.strip_bytes_of(view.n_steps);
     args.table = view.product->int4_table;
     args.first = begin == 0;
     const std::int64_t first_group = begin * view.product->k_per_step / view.product->row_group;
@@ -128,12 +127,13 @@ void run_tiles(const PackedView& view,
       if (is_integer(view.product->activation))
         args.groups = rows.groups(block.first_row + row) + first_group;
       const Prefetch prefetch = n_tiles == 1 ? Prefetch::kStream : share_of_ahead(t, n_tiles);
+      const std::int64_t quarter = prefetch == Prefetch::kTwoLines ? 2 * t : t;
       for (int panel = 0; panel < block.n_panels; ++panel) {
         args.w = chunks.at(panel, begin);
         if (n_tiles == 1)
-          ask_for_stream(view, chunks, panel, end, args);
+          ask_for_stream(chunks, panel, end, args);
         else
-          ask_for_share(view, chunks.after(panel, end), t, prefetch, args);
+          ask_for_share(view, chunks.after(panel, end), quarter, args);
         args.c = block.c + (std::int64_t{panel} * n_rows + row) * kPanel;
         view.product->tile[args.n_rows - 1][static_cast<int>(prefetch)](args);
         if (is_last) scale_outputs(view, block.first_panel + panel, args.n_rows, args.c);
@@ -208,9 +208,9 @@ void multiply_panels(const PackedView& view,
                      const PreparedRows& rows,
                      const PanelBlock& block,
                      const WhenDone& done) {
-  const bool by_turns =
+  const bool share_chunks =
       block.n_rows > view.product->tile_rows || (view.product->pairs_panels && block.n_rows == 1);
-  if (by_turns) return run_tiles(view, rows, block, done);
+  if (share_chunks) return run_tiles(view, rows, block, done);
   const WhenDone later{[](const void*, std::int32_t, std::int32_t) {}, nullptr};
   PanelBlock one = block;
   one.n_panels = 1;

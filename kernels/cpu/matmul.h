@@ -110,7 +110,8 @@ inline constexpr std::int32_t kMaxBlockRows = 512;  // rows that pass over a pan
 inline constexpr int kWidePanels = 4;
 inline constexpr std::int32_t kManyRows = 64;
 
-// Of one row two, for Product::pairs_panels. group: 1 or 2.
+// Panels of a block. Of one row two, so that products with pairs_panels take them by turns; others
+// take one after the other. group: 1 or 2.
 constexpr int panels_at_once(std::int32_t n_rows, int group) {
   return n_rows > kManyRows ? kWidePanels : n_rows == 1 ? 2 : group;
 }

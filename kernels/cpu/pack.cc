@@ -49,38 +49,37 @@ void read_line(const std::byte* row,
     std::memset(reinterpret_cast<std::byte*>(line) + there, 0, static_cast<std::size_t>(n - there));
 }
 
-// Steps of one, two or four values of k beside each other, in strips of `n` outputs that are
-// strip_bytes apart.
-void write_steps(const Lines& lines,
-                 std::int64_t n_steps,
-                 std::uint32_t flip,
-                 int n,
-                 std::int64_t strip_bytes,
-                 std::byte* to) {
-  for (int first = 0; first < kPanel; first += n, to += strip_bytes)
+// How steps are written: each word with the bits of `flip` turned over, in strips of `n` outputs
+// that are strip_bytes apart.
+struct Strips {
+  std::uint32_t flip = 0;
+  int n = kPanel;
+  std::int64_t strip_bytes = 0;
+  int halves_of = 0;  // Product::halves_of
+};
+
+// Steps of one, two or four values of k beside each other.
+void write_steps(const Lines& lines, std::int64_t n_steps, const Strips& strips, std::byte* to) {
+  const int n = strips.n;
+  for (int first = 0; first < kPanel; first += n, to += strips.strip_bytes)
     for (std::int64_t step = 0; step < n_steps; ++step) {
       std::uint32_t words[kPanel];
-      for (int i = 0; i < n; ++i) words[i] = lines[first + i][step] ^ flip;
+      for (int i = 0; i < n; ++i) words[i] = lines[first + i][step] ^ strips.flip;
       std::memcpy(to + step * n * kOutputBytes, words, static_cast<std::size_t>(n * kOutputBytes));
     }
 }
 
-// The same with the first halves of `n_halves` outputs' steps before their second halves.
-void write_halves(const Lines& lines,
-                  std::int64_t n_steps,
-                  std::uint32_t flip,
-                  int n_halves,
-                  int n,
-                  std::int64_t strip_bytes,
-                  std::byte* to) {
-  for (int first = 0; first < kPanel; first += n, to += strip_bytes)
+// The same with the first halves of halves_of outputs' steps before their second halves.
+void write_halves(const Lines& lines, std::int64_t n_steps, const Strips& strips, std::byte* to) {
+  const int n = strips.n, halves_of = strips.halves_of;
+  for (int first = 0; first < kPanel; first += n, to += strips.strip_bytes)
     for (std::int64_t step = 0; step < n_steps; ++step) {
       std::uint16_t halves[2 * kPanel];
       for (int i = 0; i < n; ++i) {
-        const std::uint32_t word = lines[first + i][step] ^ flip;
-        std::uint16_t* of_column = halves + i / n_halves * 2 * n_halves + i % n_halves;
+        const std::uint32_t word = lines[first + i][step] ^ strips.flip;
+        std::uint16_t* of_column = halves + i / halves_of * 2 * halves_of + i % halves_of;
         of_column[0] = static_cast<std::uint16_t>(word);
-        of_column[n_halves] = static_cast<std::uint16_t>(word >> 16);
+        of_column[halves_of] = static_cast<std::uint16_t>(word >> 16);
       }
       std::memcpy(to + step * n * kOutputBytes, halves, static_cast<std::size_t>(n * kOutputBytes));
     }
@@ -153,13 +152,17 @@ void pack_panel(std::span<const LinearSource> sources,
     }
     column += n;
   }
-  const std::uint32_t flip = linear.dtype == DType::kI8 ? i8_flip(shape.product->activation) : 0u;
   const std::int64_t n_steps = shape.n_steps;
+  const Strips strips{
+      .flip = linear.dtype == DType::kI8 ? i8_flip(shape.product->activation) : 0u,
+      .n = shape.product->strip_outputs,
+      .strip_bytes = shape.strip_bytes_of(n_steps),
+      .halves_of = shape.product->halves_of,
+  };
   const std::int64_t group_steps = is_int4 ? linear.group / kInt4StepValues : 0;
   const std::int64_t at_once = is_int4 ? std::min(kLineSteps, group_steps) : kLineSteps;
   const std::int64_t n_groups = is_int4 ? int4_groups_of(linear.n_in, linear.group) : 0;
   const std::int64_t code_bytes = is_int4 ? int4_code_bytes(linear.n_in, linear.group) : bytes;
-  const int strip_outputs = shape.product->strip_outputs;
   std::byte* to = linear.weights.as<std::byte>() + panel * shape.panel_bytes();
   alignas(64) Lines lines;
   for (std::int64_t begin = 0; begin < n_steps; begin += at_once) {
@@ -173,11 +176,11 @@ void pack_panel(std::span<const LinearSource> sources,
     }
     for (int column = 0; column < kPanel; ++column)
       read_line(rows.at[column], code_bytes, begin * kOutputBytes, n * kOutputBytes, lines[column]);
-    if (const int halves_of = shape.product->halves_of; halves_of > 0)
-      write_halves(lines, n, flip, halves_of, strip_outputs, shape.strip_bytes_of(n_steps), to);
+    if (strips.halves_of > 0)
+      write_halves(lines, n, strips, to);
     else
-      write_steps(lines, n, flip, strip_outputs, shape.strip_bytes_of(n_steps), to);
-    to += n * strip_outputs * kOutputBytes;
+      write_steps(lines, n, strips, to);
+    to += n * strips.n * kOutputBytes;
   }
 }
 
