@@ -6,6 +6,9 @@
 namespace foretoken::cpu {
 namespace {
 
+// Of a row; fewer are not worth slices.
+constexpr std::int32_t kFewLogits = 8192;
+
 RowChanges changes_of(const ChooseArgs& args, const RowRule& rule) {
   return {.adjustments = {args.adjustments + rule.adjust_begin,
                           static_cast<std::size_t>(rule.adjust_end - rule.adjust_begin)},
@@ -28,8 +31,17 @@ void finish_row(const Isa& isa,
 
 }  // namespace
 
-// With at least as many rows as members, each takes rows. With fewer, all share every row that is a
-// plain maximum, slice by slice: a maximum is exact in any order.
+RowShares share_rows(const ChooseArgs& args, int n_members) {
+  const bool all_whole =
+      args.slices != nullptr || args.n_rows >= n_members || args.n_valid < kFewLogits;
+  RowShares shares;
+  for (std::int32_t row = 0; row < args.n_rows; ++row) {
+    const bool is_whole = all_whole || truncates(args.rules[row], args.n_valid);
+    (is_whole ? shares.whole : shares.sliced).push_back(row);
+  }
+  return shares;
+}
+
 void CpuBackend::choose_now(const ChooseArgs& args) {
   contract::check_contents(args);
   choose_spaces_.resize(static_cast<std::size_t>(team_.capacity()));
@@ -47,20 +59,18 @@ void CpuBackend::choose_now(const ChooseArgs& args) {
                           : choose_slice(isa_, logits, 0, args.n_valid, rule);
     finish_row(isa_, args, row, best, space);
   };
-  if (args.slices != nullptr || args.n_rows >= team_.size() || args.n_valid < 8192) {
+  const RowShares shares = share_rows(args, team_.size());
+  if (shares.whole.size() == 1) {
+    whole_row(shares.whole.front(), 0);  // the caller's: no other has to wake up
+  } else if (!shares.whole.empty()) {
     team_.run([&](int member) {
-      const Share share = share_of(args.n_rows, member, team_.size());
-      for (std::int64_t row = share.begin; row < share.end; ++row)
-        whole_row(static_cast<std::int32_t>(row), member);
+      const auto step = static_cast<std::size_t>(team_.size());
+      for (auto i = static_cast<std::size_t>(member); i < shares.whole.size(); i += step)
+        whole_row(shares.whole[i], member);
     });
-    return;
   }
-  for (std::int32_t row = 0; row < args.n_rows; ++row) {
+  for (const std::int32_t row : shares.sliced) {
     const RowRule& rule = args.rules[row];
-    if (truncates(rule, args.n_valid)) {
-      whole_row(row, 0);
-      continue;
-    }
     const float* raw = args.logits + std::int64_t{row} * args.vocab;
     const float* logits =
         adjusted_row(isa_, raw, args.n_valid, changes_of(args, rule), space_of(0));

@@ -70,6 +70,14 @@ Best choose_slice(const Isa& isa,
                   const RowRule& rule,
                   std::int32_t first_id = 0);
 
+// How the team shares rows. Each of `whole` is one member's. Of each of `sliced`, every member
+// takes a slice: rows that are a plain maximum, which is exact in any order, where there are fewer
+// rows than members and enough logits.
+struct RowShares {
+  std::vector<std::int32_t> whole, sliced;
+};
+RowShares share_rows(const ChooseArgs& args, int n_members);
+
 // What one rank tells of its slice of a row: everything in ChooseArgs that `slices` asks for.
 void describe_slice(const Isa& isa, const ChooseArgs& args, std::int32_t row, ChooseSpace& space);
 

@@ -1,3 +1,4 @@
+#include "kernels/cpu/choose.h"
 #include "tests/conformance/choose_rows.h"
 
 namespace foretoken::test {
@@ -15,6 +16,29 @@ TEST_P(Choose, MatchesReferenceOnEveryCase) {
           expect_same(rows, by_backend(backend(1 + round % 3), rows), by_reference(rows)));
       if (HasFailure()) return;
     }
+}
+
+// Slices of them cannot be put together; taken by one member, they would leave the others idle.
+TEST(ChooseShares, RowsThatTruncateAreSharedAmongTheMembersAndOthersAreSliced) {
+  const RowRule greedy, plain{.temperature = 1}, truncated{.temperature = 1, .top_p = 0.9f};
+  const RowRule rules[] = {truncated, plain, truncated, greedy, truncated};
+  const auto shares_of = [&](std::int32_t n_valid, int n_members) {
+    return cpu::share_rows({.n_rows = 5, .n_valid = n_valid, .rules = rules}, n_members);
+  };
+  const std::vector<std::int32_t> all{0, 1, 2, 3, 4};
+  EXPECT_EQ((std::vector<std::int32_t>{0, 2, 4}), shares_of(32000, 8).whole);
+  EXPECT_EQ((std::vector<std::int32_t>{1, 3}), shares_of(32000, 8).sliced);
+  EXPECT_EQ(all, shares_of(32000, 5).whole) << "as many rows as members";
+  EXPECT_EQ(all, shares_of(8000, 8).whole) << "few logits";
+}
+
+// Of random rules some truncate, and some do not.
+TEST_P(Choose, FewerRowsThanThreadsMatchTheReference) {
+  const auto many = make(8);
+  for (int round = 0; round < (on_cpu() ? 8 : 1); ++round) {
+    const Rows rows = random_rows(rng, {5, 9000, 9000});
+    ASSERT_NO_FATAL_FAILURE(expect_same(rows, by_backend(*many, rows), by_reference(rows)));
+  }
 }
 
 TEST_P(Choose, TheEmptyBatchWritesNothing) {
