@@ -76,8 +76,11 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
 pid_t start_process(ProcessSetup setup) {
   std::vector<std::string> environment = environment_of(setup);
   const std::vector<char*> argv = pointers_to(setup.argv), envp = pointers_to(environment);
-  const int keep = setup.how == ProcessSetup::Log::kBegin ? O_TRUNC : O_APPEND;
-  const int log = ::open(setup.log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | keep, 0600);
+  // Appended, so that a log that is truncated while the service runs has no hole before its next
+  // line.
+  const int begin = setup.how == ProcessSetup::Log::kBegin ? O_TRUNC : 0;
+  const int log =
+      ::open(setup.log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | begin, 0600);
   if (log < 0) throw could_not("open the log of " + setup.log.stem().string());
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
