@@ -151,7 +151,10 @@ std::optional<std::string> endpoint_problem(const std::string& text) {
     const auto colon = rest.rfind(':');
     if (colon == std::string::npos || !is_port(rest.substr(colon + 1)))
       return is + "after its last colon it must have a port from 1 to 65535";
-    if (!is_numeric_address(rest.substr(0, colon)))
+    const std::string address = rest.substr(0, colon);
+    if (address.find(':') != std::string::npos && !address.starts_with('['))
+      return is + "its address of IPv6 must be in brackets, as in tcp://[::1]:5555";
+    if (!is_numeric_address(address))
       return is +
              "its address must be given in numbers, such as 127.0.0.1: names are not looked up";
     return std::nullopt;

@@ -37,6 +37,8 @@ Result<Endpoint> parse_tcp(const std::string& text, const std::string& rest) {
   }
   if (address.size() > 2 && address.front() == '[' && address.back() == ']')
     address = address.substr(1, address.size() - 2);
+  else if (address.find(':') != std::string::npos)
+    return bad_endpoint(text, "must have its address of IPv6 in brackets, as tcp://[::1]:5555 has");
   in6_addr v6{};
   if (inet_pton(AF_INET6, address.c_str(), &v6) != 1)
     return bad_endpoint(

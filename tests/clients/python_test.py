@@ -780,6 +780,11 @@ class Arguments(unittest.TestCase):
             for endpoint in ("localhost:5555", "tcp://127.0.0.1", "http://127.0.0.1:5555"):
                 self.check_refused(kind, f"^config: cannot connect to {endpoint}: .*tcp://ADDRESS:PORT", endpoint)
 
+    def test_an_address_of_ipv6_without_brackets_is_refused_and_leaves_no_socket(self):
+        for kind in (foretoken.Client, foretoken.AsyncClient):
+            for endpoint in ("tcp://::1:5555", "tcp://fd00::1"):
+                self.check_refused(kind, f"^config: cannot connect to {endpoint}: .* in brackets, as in tcp://", endpoint)
+
     def test_keys_of_another_form_are_refused_and_leave_no_socket(self):
         key = bytes(32)
         for keys in ((key, key, key[1:]), (key, key), ("x" * 39, key, key), (key, 5, key)):

@@ -432,8 +432,11 @@ TEST(Endpoint, TakesOnlyWhatIsNumericAndKnown) {
   for (const char* bad :
        {"", "tcp://", "tcp://localhost:1", "tcp://eth0:5555", "tcp://*:5555", "tcp://1.2.3.4",
         "tcp://1.2.3.4:0", "tcp://1.2.3.4:65536", "tcp://1.2.3.4:x", "pgm://1.2.3.4:5", "ipc://",
-        "ipc://@name", "udp://1.2.3.4:5"})
+        "ipc://@name", "udp://1.2.3.4:5", "tcp://::1:5555", "tcp://fd00::1",
+        "tcp://[127.0.0.1]:5555"})
     EXPECT_FALSE(parse_endpoint(bad).ok()) << bad;
+  EXPECT_THAT(parse_endpoint("tcp://::1:5555").error().message,
+              HasSubstr("must have its address of IPv6 in brackets"));
   EXPECT_FALSE(parse_endpoint("ipc:///" + std::string(200, 'x')).ok());
   EXPECT_TRUE(parse_endpoint("tcp://127.1.2.3:5")->loopback);
   EXPECT_FALSE(parse_endpoint("tcp://192.168.0.1:5")->loopback);

@@ -41,6 +41,12 @@ def full_endpoint(endpoint: str) -> str:
     return f"ipc://{runtime_directory()}/{endpoint[len('ipc://'):]}"
 
 
+def is_bare_ipv6(endpoint: str) -> bool:
+    """Whether a tcp:// endpoint has an address of IPv6 without brackets. A source address and a semicolon may come before it."""
+    address = endpoint[len("tcp://"):].rpartition(";")[2].rpartition(":")[0]
+    return endpoint.startswith("tcp://") and ":" in address and not address.startswith("[")
+
+
 class Exchange:
     """One request under way: what was sent, and what came and is not read yet."""
 
@@ -174,6 +180,9 @@ class Connection:
                 self._socket.curve_serverkey, self._socket.curve_publickey, self._socket.curve_secretkey = self._curve
         except (TypeError, ValueError, zmq.ZMQError) as error:
             raise ForetokenError("config", "curve= must be three keys of 32 bytes or 40 characters") from error
+        if is_bare_ipv6(self._endpoint):  # ZeroMQ would try for ever
+            raise ForetokenError("config", f"cannot connect to {self._endpoint}: "
+                                           "its address of IPv6 must be in brackets, as in tcp://[::1]:5555")
         try:
             self._socket.connect(self._endpoint)
         except zmq.ZMQError as error:
