@@ -4,6 +4,7 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
 namespace foretoken {
@@ -28,8 +29,9 @@ Result<Endpoint> parse_tcp(const std::string& text, const std::string& rest) {
   const auto colon = rest.rfind(':');
   if (colon == std::string::npos || !is_port(rest.substr(colon + 1)))
     return bad_endpoint(text, "has no port from 1 to 65535 (or *) after its last colon");
-  Endpoint endpoint{Scheme::kTcp, rest.substr(0, colon), rest.substr(colon + 1), false};
-  std::string address = endpoint.place;
+  std::string address = rest.substr(0, colon), port = rest.substr(colon + 1);
+  if (port != "*") port = std::to_string(std::stoi(port));
+  Endpoint endpoint{Scheme::kTcp, address, port, false};
   in_addr v4{};
   if (inet_pton(AF_INET, address.c_str(), &v4) == 1) {
     endpoint.loopback = (ntohl(v4.s_addr) >> 24) == 127;
@@ -45,6 +47,9 @@ Result<Endpoint> parse_tcp(const std::string& text, const std::string& rest) {
         text,
         "must give its address in numbers, such as 127.0.0.1: names and interfaces are not "
         "looked up");
+  std::array<char, INET6_ADDRSTRLEN> spelled{};
+  inet_ntop(AF_INET6, &v6, spelled.data(), spelled.size());
+  endpoint.place = "[" + std::string(spelled.data()) + "]";
   endpoint.loopback = IN6_IS_ADDR_LOOPBACK(&v6);
   return endpoint;
 }
@@ -69,6 +74,11 @@ Result<Endpoint> parse_endpoint(const std::string& text) {
   if (const auto rest = after("inproc://"); !rest.empty())
     return Endpoint{Scheme::kInproc, rest, "", true};
   return bad_endpoint(text, "is not tcp://ADDRESS:PORT, ipc://PATH or inproc://NAME");
+}
+
+bool is_same_endpoint(const std::string& a, const std::string& b) {
+  const auto first = parse_endpoint(a), second = parse_endpoint(b);
+  return first.ok() && second.ok() && *first == *second;
 }
 
 Duration back_within(const Endpoint& endpoint) {

@@ -15,12 +15,17 @@ enum class Scheme : std::uint8_t { kTcp, kIpc, kInproc };
 
 struct Endpoint {
   Scheme scheme = Scheme::kIpc;
-  std::string place;     // address, path or name
-  std::string port;      // tcp only; "*" = any
+  std::string place;     // address, in one spelling and of IPv6 in brackets; path or name
+  std::string port;      // tcp only, without leading zeros; "*" = any
   bool loopback = true;  // reachable from this machine only
+
+  bool operator==(const Endpoint&) const = default;
 };
 
 Result<Endpoint> parse_endpoint(const std::string& text);
+
+// Whether both are valid and of one address, however it is spelled.
+bool is_same_endpoint(const std::string& a, const std::string& b);
 
 // A try to connect that is not answered ends after this time. On one host each is answered at once.
 inline constexpr Duration kConnectTry = std::chrono::seconds(2);

@@ -174,8 +174,9 @@ struct ZmqTransport::State {
       socket.set(zmq::sockopt::zap_domain, std::string(name_of(door)));
       return;
     }
-    const auto server = std::find_if(peers.begin(), peers.end(),
-                                     [&](const CurvePeer& p) { return p.endpoint == text; });
+    const auto server = std::find_if(peers.begin(), peers.end(), [&](const CurvePeer& p) {
+      return is_same_endpoint(p.endpoint, text);
+    });
     if (server == peers.end())
       fatal(ErrorCode::kConfig,
             options.curve_peers_file + " lists no key for " + text + " (third word of a line)");

@@ -33,7 +33,7 @@ HostAndPort host_and_port_of(std::string_view text) {
   return place;
 }
 
-// As numbers: endpoints are compared as texts, with those of the file of keys too.
+// As numbers: an endpoint has no name.
 Result<std::string> numeric(const std::string& name, Names names) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

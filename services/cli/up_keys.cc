@@ -51,8 +51,9 @@ std::optional<Error> key_trouble(const BusSection& bus) {
                                  : "lists that key as " + own->user + ", which is no client") +
             "; the line must be: " + line,
         "bus.curve_peers");
-  const auto door = std::find_if(peers->begin(), peers->end(),
-                                 [&](const CurvePeer& p) { return p.endpoint == client; });
+  const auto door = std::find_if(peers->begin(), peers->end(), [&](const CurvePeer& p) {
+    return is_same_endpoint(p.endpoint, client);
+  });
   if (door == peers->end() || door->key != keys->public_key)
     return trouble(
         bus.curve_peers +

@@ -443,6 +443,15 @@ TEST(Endpoint, TakesOnlyWhatIsNumericAndKnown) {
   EXPECT_TRUE(parse_endpoint("tcp://[::1]:5")->loopback);
 }
 
+TEST(Endpoint, IsTheSameInEverySpellingOfItsAddress) {
+  EXPECT_TRUE(is_same_endpoint("tcp://[FD00:0:0:0::2]:05601", "tcp://[fd00::2]:5601"));
+  EXPECT_TRUE(is_same_endpoint("tcp://10.0.0.2:5601", "tcp://10.0.0.2:05601"));
+  EXPECT_TRUE(is_same_endpoint("ipc:///run/a", "ipc:///run/a"));
+  for (const char* other : {"tcp://[fd00::3]:5601", "tcp://[fd00::2]:5602", "ipc:///run/a", ""})
+    EXPECT_FALSE(is_same_endpoint("tcp://[fd00::2]:5601", other)) << other;
+  EXPECT_FALSE(is_same_endpoint("", ""));
+}
+
 // One server with keys, and a peers file that lists those that the test says.
 class Curve : public ::testing::Test {
  protected:
@@ -545,6 +554,15 @@ TEST_F(Curve, KnowsNoKeyForAnEndpointThatIsNotListed) {
   folder_.write("peers", "");
   ZmqTransport client(ZmqOptions{folder_ / "server.secret", folder_ / "peers", false});
   EXPECT_THROW(client.connect("tcp://127.0.0.1:5999"), FatalError);
+}
+
+// A draft announces its endpoint as the kernel spells it.
+TEST_F(Curve, KnowsTheKeyForAnEndpointThatIsListedInAnotherSpelling) {
+  folder_.write("peers",
+                server_keys_.public_key + " draft:draft-0 tcp://[0:0:0:0:0:0:0:1]:05999\n");
+  ZmqTransport client(ZmqOptions{folder_ / "server.secret", folder_ / "peers", false});
+  EXPECT_NO_THROW(client.connect("tcp://[::1]:5999"));
+  EXPECT_THROW(client.connect("tcp://[::2]:5999"), FatalError);
 }
 
 TEST(CurveFiles, WithASecretMustNotBeOpenToOthers) {
