@@ -298,13 +298,17 @@ void RouterService::reply_to(const Peer& peer, const wire::Message& message) {
   bus_->send(peer, std::move(frames).value(), {});
 }
 
+// A worker of another major version is not answered: neither side can read the other.
+void RouterService::on_unreadable(const Error& error, TimePoint now) {
+  ++malformed_;
+  if (error.code == ErrorCode::kIncompatible && other_versions_.count(now))
+    log_warning("refused a worker", {{"reason", error.message}});
+}
+
 void RouterService::on_worker(const Delivery& delivery, TimePoint now) {
   const Peer& peer = delivery.peer;
   auto incoming = wire::decode(delivery.frames);
-  if (!incoming.ok()) {
-    ++malformed_;
-    return;
-  }
+  if (!incoming.ok()) return on_unreadable(incoming.error(), now);
   const wire::Header& header = incoming->header;
   wire::Message& message = incoming->message;
   if (const auto* hello = std::get_if<wire::Hello>(&message))

@@ -54,6 +54,7 @@ class RouterService final : public Service {
   RequestId new_id();
 
   // workers
+  void on_unreadable(const Error& error, TimePoint now);
   void on_worker(const Delivery& delivery, TimePoint now);
   void on_hello(const Delivery& delivery,
                 const wire::Header& header,
@@ -96,7 +97,8 @@ class RouterService final : public Service {
   std::optional<TimePoint> finished_at_;  // of one that drains: when it said goodbye
   TimePoint drain_deadline_{};
   std::uint64_t n_ids_ = 0;
-  RareWarning slow_clients_{std::chrono::minutes(1)};  // requests ended for their clients
+  RareWarning other_versions_{std::chrono::minutes(1)};  // messages of workers
+  RareWarning slow_clients_{std::chrono::minutes(1)};    // requests ended for their clients
   std::uint64_t malformed_ = 0, stale_ = 0, dropped_ = 0, bad_requests_ = 0;
 };
 

@@ -152,6 +152,22 @@ TEST_F(RouterServiceTest, AnotherKeyCannotSpeakForAWorker) {
   EXPECT_EQ(1u, service.pool().ready(wire::Role::kTarget).size());
 }
 
+TEST_F(RouterServiceTest, AMessageOfAnotherMajorVersionIsLoggedOnceAMinute) {
+  configure_log(LogLevel::kWarning, LogFormat::kText, "test");
+  Delivery delivery;
+  delivery.peer = {.socket = kWorkers, .routing = "a"};
+  delivery.frames = wire::encode(target, {}, wire::Hello{.role = wire::Role::kTarget, .name = "t"});
+  delivery.frames[0][4] = 2;
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) service.on_message(delivery);
+  bus.clock.set(bus.clock.now() + seconds(60));
+  service.on_message(delivery);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("refused a worker reason=\"peer speaks protocol 2."), std::string::npos)
+      << log;
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2) << log;
+}
+
 TEST_F(RouterServiceTest, WithoutKeysWorkersAreWhoTheySayTheyAre) {
   EXPECT_TRUE(hello(target, "", wire::Role::kTarget, "target-0").accepted);
   EXPECT_TRUE(hello(impostor, "", wire::Role::kTarget, "target-0").accepted) << "its next life";
