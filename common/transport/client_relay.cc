@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -28,6 +29,7 @@
 #include "common/base/log.h"
 #include "common/base/rare_warning.h"
 #include "common/base/running_clock.h"
+#include "common/transport/message_meter.h"
 
 namespace foretoken {
 namespace {
@@ -156,10 +158,12 @@ class ClientRelay::Loop {
     std::string unsent;           // for this side; while there is any, the other is not read
     bool ended = false;           // nothing more comes from it
     bool deaf = false;            // nothing more can be sent to it
+    bool endless = false;         // a message from it is larger than the limit
     bool hung = false;            // its end was reported: what is left is read, nothing waited for
     std::size_t left = SIZE_MAX;  // bytes that may still be read from it
     std::size_t n_read = 0;       // bytes read from it
     std::uint32_t events = 0;     // what epoll watches
+    std::optional<MessageMeter> meter;  // of what a client sends
   };
   struct Connection {
     Side client, router;
@@ -314,6 +318,7 @@ class ClientRelay::Loop {
       const std::uint64_t number = ++last_number_;
       Connection& connection = connections_[number];
       connection.since = patience_clock_.at(steady_now());
+      connection.client.meter.emplace(limits_.max_message_bytes);
       connection.client.fd = std::move(arrivals_.front());
       connection.router.fd = std::move(inner);
       arrivals_.pop_front();
@@ -372,6 +377,8 @@ class ClientRelay::Loop {
       }
       from.n_read += static_cast<std::size_t>(n);
       if (from.hung) from.left -= static_cast<std::size_t>(n);
+      from.endless = from.meter && !from.meter->fits({chunk_.data(), static_cast<std::size_t>(n)});
+      if (from.endless) break;
       took = give(to, chunk_.data(), static_cast<std::size_t>(n)) || took;
     }
     return took;
@@ -381,6 +388,7 @@ class ClientRelay::Loop {
     Side& client = connection.client;
     Side& router = connection.router;
     copy(client, router);
+    if (client.fd && client.endless) cut_endless(connection);
     const bool took = copy(router, client);
     const bool waited = std::exchange(connection.waits, !client.unsent.empty());
     n_waiting_ += static_cast<std::size_t>(connection.waits);
@@ -447,6 +455,15 @@ class ClientRelay::Loop {
                   {{"endpoint", text_}, {"clients", silent.size()}});
   }
 
+  void cut_endless(Connection& connection) {
+    ++counters_.cut_endless;
+    if (const auto n = endless_.count(steady_now()))
+      log_warning(
+          "a client is disconnected: its message is too large",
+          {{"endpoint", text_}, {"limit_bytes", limits_.max_message_bytes}, {"since_start", *n}});
+    drop_client(connection);
+  }
+
   void disconnect(std::uint64_t number) {
     Connection& connection = connections_.at(number);
     drop_client(connection);
@@ -474,6 +491,7 @@ class ClientRelay::Loop {
   TimePoint accept_again_{};
   RareWarning no_room_{std::chrono::minutes(1)};
   RareWarning made_room_{std::chrono::minutes(1)};
+  RareWarning endless_{std::chrono::minutes(1)};
   TimePoint look_at_{};
   RunningClock patience_clock_{
       kClientLookEvery};  // while there are clients to look at a turn comes as often

@@ -1,16 +1,15 @@
-// Stands between clients and the socket that answers them, and copies bytes both ways without
-// looking at them. Two reasons:
+// Stands between clients and the socket that answers them, and copies bytes both ways. Two reasons:
 //
 // 1. libzmq 4.3.4 aborts when a connection reports its end while a full queue has stopped its input
 //    and a PING waits among the bytes read before (stream_engine_base.cpp, out_event: !_io_error),
 //    so a client that floods with heartbeats on and vanishes would end the process. The relay's own
 //    connection to the socket never reports an end: when a client is gone its sending half is shut
 //    down, behind what the client sent, and answers are discarded until the socket has closed.
-// 2. What a client costs is bounded here: connections, bytes held for one, and the time in which it
-//    takes none of them.
+// 2. What a client costs is bounded here: connections, bytes held for one, the time in which it
+//    takes none of them, and the size of a message that has not ended (message_meter.h).
 //
-// The relay does not read ZMTP or CURVE. One thread of its own; everything else is called by the
-// thread that owns the transport.
+// Of ZMTP the relay reads the headers of frames, and of CURVE nothing. One thread of its own;
+// everything else is called by the thread that owns the transport.
 #pragma once
 
 #include <atomic>
@@ -30,14 +29,18 @@ struct ClientRelayLimits {
   // A client that takes none of the bytes waiting for it for this long, while this process runs, is
   // disconnected.
   Duration patience = std::chrono::seconds(30);
+  // A client that sends more than this of one message before its last part is disconnected. With
+  // keys the parts are sealed, and not counted.
+  std::size_t max_message_bytes = std::size_t{2} << 20;
 };
 
 // Since start; any thread may read them.
 struct ClientRelayCounters {
   std::atomic<std::uint64_t> connections{0};  // now
   std::atomic<std::uint64_t> accepted{0};
-  std::atomic<std::uint64_t> cut_slow{0};    // took nothing for as long as the limits say
-  std::atomic<std::uint64_t> cut_silent{0};  // sent no greeting, and others waited for room
+  std::atomic<std::uint64_t> cut_slow{0};     // took nothing for as long as the limits say
+  std::atomic<std::uint64_t> cut_silent{0};   // sent no greeting, and others waited for room
+  std::atomic<std::uint64_t> cut_endless{0};  // a message larger than the limits say
 };
 
 class ClientRelay {

@@ -311,6 +311,50 @@ TEST(ClientRelay, KeepsAClientThatTakesALittleNowAndThen) {
   EXPECT_EQ(relayed.relay->counters().cut_slow, 0u);
 }
 
+std::string part_with_more_to_come(std::size_t n) {
+  std::string bytes = "\x03";
+  for (int shift = 56; shift >= 0; shift -= 8) bytes += static_cast<char>(n >> shift & 0xff);
+  return bytes + std::string(n, 'x');
+}
+
+TEST(ClientRelay, DisconnectsAClientWhoseMessageIsLargerThanItsLimit) {
+  const Relayed relayed({.max_message_bytes = 4096});
+  const Fd client = dial_tcp(relayed.relay->endpoint());
+  const Fd inner = relayed.accept();
+  ASSERT_TRUE(inner);
+  const auto send = [&](const std::string& bytes) {
+    EXPECT_EQ(::send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    return bytes;
+  };
+  // Arrives as a whole: the parts of a message with an end.
+  std::string whole = send(greeting_and_ready());
+  for (int i = 0; i < 3; ++i) whole += send(part_with_more_to_come(3000) + frame("question"));
+  std::string got(whole.size(), '\0');
+  EXPECT_EQ(::recv(inner.get(), got.data(), got.size(), MSG_WAITALL),
+            static_cast<ssize_t>(whole.size()));
+  EXPECT_EQ(got, whole);
+  EXPECT_EQ(relayed.relay->counters().cut_endless, 0u);
+  send(part_with_more_to_come(5000));
+  EXPECT_EQ(read_all(client.get()), "");  // until its end
+  EXPECT_LE(read_all(inner.get()).size(), 4096u);
+  EXPECT_EQ(relayed.relay->counters().cut_endless, 1u);
+}
+
+// libzmq would keep all of it, and hand on nothing.
+TEST(ClientRelay, TakesNoMessageWithoutAnEnd) {
+  ZmqTransport server;
+  const SocketId door = server.bind("tcp://127.0.0.1:*", Door::kClient);
+  const Fd client = dial_tcp(server.endpoint(door));
+  ASSERT_TRUE(client);
+  greet(client.get());
+  const std::string part = part_with_more_to_come(std::size_t{1} << 20);
+  int n_parts = 0;  // the limit, and what the buffers of the kernel hold
+  while (n_parts < 32 && ::send(client.get(), part.data(), part.size(), MSG_NOSIGNAL) > 0)
+    ++n_parts;
+  EXPECT_LT(n_parts, 32);
+}
+
 TEST(ClientRelay, LetsAFurtherClientWaitUntilOneLeaves) {
   const Relayed relayed({.max_connections = 1});
   Fd first = dial_tcp(relayed.relay->endpoint());
