@@ -358,8 +358,8 @@ int run_up(const CliOptions& options) {
         !there.empty() && there != client_endpoint(config.bus)) {
       std::cerr << "error: pid " << pid << " serves at " << there << " from this runtime folder, "
                 << folder.string() << "\n"
-                << "  try: --set bus.runtime_dir=FOLDER, for a second system needs a runtime "
-                   "folder of its own\n";
+                << "  try: --set bus.runtime_dir=FOLDER --port PORT, for a second system needs a "
+                   "runtime folder and an HTTP port of its own\n";
       return kExitEnvironment;
     }
     if (const std::string differing = differences(folder, settings_of(*loaded));

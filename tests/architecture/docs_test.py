@@ -57,6 +57,11 @@ class Docs(unittest.TestCase):
         self.assertEqual([], unknown_commands(text))
         self.assertEqual(["./begin", "foretoken dream x"], unknown_commands("$ ./begin --yes\n$ ./check\n$ foretoken dream x\n$ foretoken ps"))
 
+    def test_commands_for_a_second_system_name_all_that_two_cannot_share(self):
+        section = (ROOT / "docs/operations.md").read_text("utf-8").partition("\n## Another port, a second system\n")[2].partition("\n## ")[0]
+        variables = re.findall(r"(\w+)=\S+", re.search(r"^\$ export (.*)$", section, re.MULTILINE)[1])
+        self.assertEqual({"FORETOKEN_BUS_CLIENT", "FORETOKEN_BUS_RUNTIME_DIR", "FORETOKEN_EDGE_PORT"}, set(variables))
+
     def test_names_in_the_walk_through_the_code_exist(self):
         names = names_of_code((ROOT / "docs/architecture.md").read_text("utf-8"))
         sources = [path for folder in ("common", "services", "kernels") for path in (ROOT / folder).rglob("*") if path.suffix in {".h", ".cc"}]
