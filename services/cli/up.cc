@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -13,7 +12,6 @@
 #include <iostream>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -27,6 +25,7 @@
 #include "services/cli/supervisor.h"
 #include "services/cli/supervisor_folder.h"
 #include "services/cli/up_keys.h"
+#include "services/cli/up_settings.h"
 #include "services/cli/verbs.h"
 #include "services/cli/voice.h"
 
@@ -90,7 +89,7 @@ SupervisorOptions supervisor_options(const Config& config, int ready_fd = -1) {
 
 // What the supervisor of a folder leaves there for other commands.
 constexpr auto kAddressFile = "up.client";     // one line: where it serves
-constexpr auto kSettingsFile = "up.settings";  // a setting a line, as settings_of() has them
+constexpr auto kSettingsFile = "up.settings";  // lines_of() its settings
 
 // Empty if it left no word.
 std::string served_endpoint(const std::filesystem::path& folder) {
@@ -117,58 +116,17 @@ class Note {
   std::filesystem::path path_;
 };
 
-// "model.dtype" -> its value as a file would hold it; wherever each comes from, equal systems have
-// equal ones. Without the runtime folder and the client's address: they say which system is meant,
-// and there are several words for one.
-using Settings = std::map<std::string, std::string>;
-Settings settings_of(const LoadedConfig& loaded) {
-  std::string models;
-  for (const auto& [name, config] : loaded.models) models += (models.empty() ? "" : ", ") + name;
-  Settings settings = {{"models", "[" + models + "]"}};
-  std::istringstream text(config_without_origins(loaded));
-  std::string section;
-  for (std::string line; std::getline(text, line);) {
-    const auto equals = line.find(" = ");
-    if (line.starts_with('['))
-      section = line.substr(1, line.size() - 2) + ".";
-    else if (equals != std::string::npos && !line.starts_with('#'))
-      settings[section + line.substr(0, equals)] = line.substr(equals + 3);
-  }
-  settings.erase("bus.runtime_dir");
-  settings.erase("bus.client");
-  return settings;
-}
-
-std::string lines_of(const Settings& settings) {
-  std::string text;
-  for (const auto& [key, value] : settings) text += key + " = " + value + "\n";
-  return text;
-}
-
-// One line for each setting that the running system was started with otherwise; keys that only one
-// of two versions of the program knows do not count.
-std::string differences(const std::filesystem::path& folder, const Settings& given) {
+Settings running_settings(const std::filesystem::path& folder) {
   std::ifstream file(folder / kSettingsFile);
-  std::string text;
-  for (std::string line; std::getline(file, line);) {
-    const auto equals = line.find(" = ");
-    if (equals == std::string::npos) continue;
-    const auto here = given.find(line.substr(0, equals));
-    if (here != given.end() && here->second != line.substr(equals + 3))
-      text += "  " + here->first + ": it runs with " + line.substr(equals + 3) + ", not " +
-              here->second + "\n";
-  }
-  return text;
+  return read_settings(file);
 }
 
 // limits.drain_s of the system that runs, which may have been started with another file.
 std::uint32_t running_drain_s(const std::filesystem::path& folder, const Config& otherwise) {
-  std::ifstream file(folder / kSettingsFile);
-  constexpr std::string_view kKey = "limits.drain_s = ";
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(kKey))
-      return static_cast<std::uint32_t>(std::atoi(line.c_str() + kKey.size()));
-  return otherwise.limits.drain_s;
+  const Settings running = running_settings(folder);
+  const auto drain_s = running.find("limits.drain_s");
+  return drain_s == running.end() ? otherwise.limits.drain_s
+                                  : static_cast<std::uint32_t>(std::atoi(drain_s->second.c_str()));
 }
 
 // The exit code of a service says that its settings or its model are at fault; which of them, its
@@ -362,7 +320,7 @@ int run_up(const CliOptions& options) {
                    "runtime folder and an HTTP port of its own\n";
       return kExitEnvironment;
     }
-    if (const std::string differing = differences(folder, settings_of(*loaded));
+    if (const std::string differing = differences(running_settings(folder), settings_of(*loaded));
         !differing.empty()) {
       std::cerr << "error: pid " << pid << " already serves at " << client_endpoint(config.bus)
                 << " with other settings\n"

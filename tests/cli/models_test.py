@@ -124,7 +124,8 @@ proposer = "ngram"
         self.assertEqual((0, True), (done.returncode, "already serving" in done.stderr), done.stderr)
         for words, line in ((["--set", "model.third.target=demo"], r"models: it runs with \[chat, code\], not \[chat, code, third\]"),
                             (["--set", "model.chat.targets=1"], "model.chat.targets: it runs with 2, not 1"),
-                            (["--targets", "3"], "model.targets: it runs with 1, not 3")):
+                            (["--targets", "3"], "model.code.targets: it runs with 1, not 3"),
+                            (["--set", "target.chat.threads=2"], "target.chat.threads: it runs with 1, not 2")):
             done = self.verb("up", "--detach", *words)
             self.assertEqual(6, done.returncode, done.stderr)
             self.assertRegex(done.stderr, line)
