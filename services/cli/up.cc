@@ -42,8 +42,9 @@ std::string in_words(const std::vector<std::string>& argv) {
 }
 
 std::vector<ServiceSpec> service_specs(const CliOptions& options, const LoadedConfig& loaded) {
-  // For people who read the log; a setting of their own comes later and wins.
-  std::vector<std::string> shared = {"--set", "log.format=text"};
+  std::vector<std::string> shared;
+  // People read these logs, and to a service a file is no terminal.
+  if (loaded.config.log.format == "auto") shared = {"--set", "log.format=text"};
   if (options.output.verbose) shared.insert(shared.end(), {"--set", "log.level=debug"});
   if (!options.config.file.empty()) shared.insert(shared.end(), {"--config", options.config.file});
   for (const auto& setting : options.config.sets) shared.insert(shared.end(), {"--set", setting});
@@ -142,8 +143,8 @@ int exit_code_for(const StartReport& report, const LoadedConfig& loaded) {
     case FailureKind::kConfiguration:
       break;
   }
-  if (report.failure.find("code=" + std::string(error_code_name(ErrorCode::kUnsupportedModel))) !=
-      std::string::npos)
+  // The last line is text or JSON, and has the code's name in both.
+  if (report.failure.find(error_code_name(ErrorCode::kUnsupportedModel)) != std::string::npos)
     return kExitModel;
   try {
     for (const ModelInstances& model : models_of(loaded))

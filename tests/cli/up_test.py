@@ -182,6 +182,30 @@ class InForeground(unittest.TestCase):
             self.assertFalse((folder / "notify").exists())
 
 
+class LogFormat(unittest.TestCase):
+    def test_logs_are_json_where_that_is_configured(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-up-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        # One value of a matrix that float16 cannot hold, which is found while it is loaded.
+        shutil.copytree(ROOT / "models/demo-draft", folder / "model")
+        weights = folder / "model/model.safetensors"
+        data = bytearray(weights.read_bytes())
+        n = int.from_bytes(data[:8], "little")
+        matrix = json.loads(data[8:8 + n])["model.layers.0.mlp.down_proj.weight"]
+        self.assertEqual("BF16", matrix["dtype"])
+        at = 8 + n + matrix["data_offsets"][0]
+        data[at:at + 2] = b"\x7f\x7f"
+        weights.write_bytes(data)
+        settings = ["--set", "edge.port=0", "--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={folder}/r"]
+        for variables, is_json in (({}, False), ({"FORETOKEN_LOG_FORMAT": "json"}, True), ({"FORETOKEN_LOG_FORMAT": "text"}, False)):
+            done = subprocess.run([str(BIN / "foretoken"), "up", "--detach", "--target", str(folder / "model"), "--draft=", "--dtype", "float16",
+                                   *settings], env={**os.environ, **variables}, capture_output=True, text=True, timeout=280)
+            self.assertEqual(4, done.returncode, done.stderr)
+            self.assertIn("beyond the range of float16", done.stderr)
+            first = (folder / "r/log/target-0.log").read_text().splitlines()[0]
+            self.assertEqual(is_json, first.startswith("{"), first)
+
+
 class InterruptedStart(unittest.TestCase):
     """`up --detach` that ends before the system serves."""
 
