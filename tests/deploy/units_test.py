@@ -176,6 +176,15 @@ class Units(unittest.TestCase):
                 self.assertEqual((0, []), self.verify(instance_of(role)), text)
         self.assertEqual({"FORETOKEN_EDGE_KEY_FILE", "FORETOKEN_BUS_CURVE_SECRET"}, handed_over)
 
+    @unittest.skipIf("edge" not in ROLES, "built without the HTTP edge")
+    def test_a_drop_in_of_the_page_opens_the_edge_to_a_network(self):
+        section = PAGE.read_text().split("\n## Under systemd\n")[1].split("\n## ")[0]
+        [text] = [text for text in re.findall(r"```ini\n(.*?)```", section, re.DOTALL) if "IPAddressAllow=" in text]
+        folder = self.folder / "foretoken-edge.service.d"
+        self.assertIn("IPAddressAllow=localhost", (folder / "30-net.conf").read_text().splitlines())
+        (folder / "90-site.conf").write_text(text)
+        self.assertEqual((0, []), self.verify("foretoken-edge.service"))
+
     def test_every_service_promises_the_same_contract(self):
         for role in ROLES:
             text = (self.units / unit_of(role)).read_text()
