@@ -112,14 +112,27 @@ class Units(unittest.TestCase):
         unit.write_text(unit.read_text().replace("WatchdogSec=10", "WatchdogSec=often"))
         self.assertNotEqual([], self.verify(unit.name)[1])
 
+    def exposure_of(self, unit):
+        done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", str(unit)], capture_output=True,
+                              text=True, timeout=60)
+        match = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
+        self.assertIsNotNone(match, done.stdout + done.stderr)
+        return float(match.group(1))
+
     def test_exposure_is_within_bounds(self):
         for role, limit in EXPOSURE.items():
-            done = subprocess.run(
-                ["systemd-analyze", "security", "--offline=yes", "--no-pager",
-                 str(self.folder / instance_of(role))], capture_output=True, text=True, timeout=60)
-            match = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
-            self.assertIsNotNone(match, done.stdout + done.stderr)
-            self.assertLessEqual(float(match.group(1)), limit, role)
+            self.assertLessEqual(self.exposure_of(self.folder / instance_of(role)), limit, role)
+
+    def test_units_of_another_prefix_are_as_hard_where_the_page_puts_them(self):
+        command = re.search(r"those of another prefix.*?`(.*?)`", PAGE.read_text(), re.DOTALL).group(1)
+        site = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-site-"))
+        self.addCleanup(shutil.rmtree, site)
+        self.assertIn(" /etc/systemd/system", command)
+        subprocess.run(["sh", "-ec", command.replace("/etc/systemd/system", str(site)).replace("PREFIX", str(self.prefix))], check=True)
+        for role, limit in EXPOSURE.items():
+            if unit_of(role) != instance_of(role):
+                shutil.copy(site / unit_of(role), site / instance_of(role))
+            self.assertLessEqual(self.exposure_of(site / instance_of(role)), limit, role)
 
     def test_a_target_with_ranks_is_nearly_as_hard(self):
         drop_ins = self.folder / "foretoken-target@.service.d"
