@@ -198,6 +198,14 @@ class Units(unittest.TestCase):
         (folder / "90-site.conf").write_text(text)
         self.assertEqual((0, []), self.verify("foretoken-edge.service"))
 
+    def test_drop_ins_of_the_page_for_other_hosts_wait_for_the_network(self):
+        # An address that is not there yet fails a start, and ten failed starts within a minute are the last.
+        opened = [text for text in re.findall(r"```ini\n(.*?)```", PAGE.read_text(), re.DOTALL) if "IPAddressAllow=" in text]
+        self.assertEqual(2, len(opened))
+        for text in opened:
+            head = text.split("[Service]")[0].splitlines()
+            self.assertLessEqual({"[Unit]", "Wants=network-online.target", "After=network-online.target"}, set(head), text)
+
     def test_every_service_promises_the_same_contract(self):
         for role in ROLES:
             text = (self.units / unit_of(role)).read_text()
