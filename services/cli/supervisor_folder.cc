@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -41,6 +42,14 @@ bool has_ended(int pid) {
   const std::string stat(std::istreambuf_iterator<char>(file), {});
   const auto name_end = stat.rfind(") ");
   return name_end != std::string::npos && stat.compare(name_end + 2, 1, "Z") == 0;
+}
+
+// The kernel marks the path of a file that has no name any more.
+bool is_program_replaced(int pid) {
+  std::error_code cannot_see;
+  return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", cannot_see)
+      .string()
+      .ends_with(" (deleted)");
 }
 
 }  // namespace
@@ -132,10 +141,22 @@ std::vector<ServiceState> supervisor_state(const std::filesystem::path& runtime_
                  ? each[key].get<std::string>()
                  : "";
     };
-    states.push_back(
-        {.name = text("name"), .role = text("role"), .state = text("state"), .note = text("note")});
+    const bool has_pid =
+        each.is_object() && each.contains("pid") && each["pid"].is_number_integer();
+    states.push_back({.name = text("name"),
+                      .role = text("role"),
+                      .state = text("state"),
+                      .note = text("note"),
+                      .pid = has_pid ? each["pid"].get<int>() : 0});
   }
   return states;
+}
+
+bool runs_replaced_program(const std::filesystem::path& runtime_folder) {
+  if (is_program_replaced(supervisor_pid(runtime_folder))) return true;
+  return std::ranges::any_of(supervisor_state(runtime_folder), [](const ServiceState& service) {
+    return is_program_replaced(service.pid);
+  });
 }
 
 bool stop_supervisor(int pid, std::chrono::seconds timeout) {

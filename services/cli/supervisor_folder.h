@@ -37,8 +37,13 @@ struct ServiceState {
   std::string name, role;
   std::string state;  // the name of a ProcessState
   std::string note;   // how often it was restarted and how it ended last; empty if it never did
+  int pid = 0;        // 0: it does not run
 };
 std::vector<ServiceState> supervisor_state(const std::filesystem::path& runtime_folder);
+
+// Whether that supervisor, or one of its services, runs a program whose file has been replaced or
+// removed since it was started.
+bool runs_replaced_program(const std::filesystem::path& runtime_folder);
 
 // Asks that supervisor to stop and waits for its end; asked a second time it ends at once. False if
 // it is still there after `timeout`.

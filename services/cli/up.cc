@@ -332,6 +332,10 @@ int run_up(const CliOptions& options) {
     if (const auto status = client.status(steady_now() + 2s); status.ok() && status->ready) {
       std::cerr << "      already serving at " << client_endpoint(config.bus) << " (pid " << pid
                 << ")\n";
+      if (runs_replaced_program(folder))
+        say_note(
+            "programs of that system have been replaced since it was started: foretoken down, then "
+            "up, runs the new ones");
       return kExitOk;
     }
     std::cerr << "error: pid " << pid << " holds " << folder.string()

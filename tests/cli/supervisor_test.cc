@@ -34,6 +34,49 @@ TEST(AwaitSupervisor, AProcessThatWasNotWaitedForHasEnded) {
   EXPECT_EQ(child, ::waitpid(child, nullptr, 0));
 }
 
+// A process that runs `program`, until the end of this object.
+class Running {
+ public:
+  explicit Running(const std::filesystem::path& program) {
+    int fds[2];
+    EXPECT_EQ(0, ::pipe2(fds, O_CLOEXEC));
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::execl(program.c_str(), program.c_str(), "600", nullptr);
+      ::_exit(127);
+    }
+    ::close(fds[1]);
+    char none;
+    EXPECT_EQ(0, ::read(fds[0], &none, 1)) << "the end: the program has begun";
+    ::close(fds[0]);
+  }
+  ~Running() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  int pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+TEST(RunsReplacedProgram, AServiceWhoseFileIsAnotherNowIsFound) {
+  const test::TempFolder folder;
+  const auto program = folder / "sleep", fresh = folder / "fresh";
+  std::filesystem::copy_file("/bin/sleep", program);
+  std::filesystem::copy_file("/bin/sleep", fresh);
+  const int lock = open_lock(folder.path());
+  const Running service(program);
+  write_supervisor_state(folder.path(), {{{"name", "target-0"}, {"pid", service.pid()}},
+                                         {{"name", "draft-0"}, {"pid", 0}}});
+  EXPECT_FALSE(runs_replaced_program(folder.path()));
+  std::filesystem::rename(fresh, program);
+  EXPECT_TRUE(runs_replaced_program(folder.path()));
+  ::close(lock);
+}
+
 TEST(RestartBackoff, WaitsTwiceAsLongEachTimeUpToItsLimit) {
   RestartBackoff backoff({.first = 200ms, .longest = 1000ms});
   const TimePoint t{};

@@ -206,6 +206,35 @@ class LogFormat(unittest.TestCase):
             self.assertEqual(is_json, first.startswith("{"), first)
 
 
+class ReplacedPrograms(unittest.TestCase):
+    def test_up_again_says_that_a_service_runs_an_old_program(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="foretoken-up-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        programs = folder / "bin"
+        programs.mkdir()
+        for program in BIN.glob("foretoken-*"):
+            (programs / program.name).symlink_to(program.resolve())
+        target = programs / "foretoken-target"
+        target.unlink()
+        shutil.copy(BIN / target.name, target)
+        settings = ["--set", "edge.port=0", "--set", f"bus.client=tcp://127.0.0.1:{free_port()}", "--set", f"bus.runtime_dir={folder}/r"]
+
+        def run_verb(*words):
+            # Detached, up runs the command of that folder.
+            return subprocess.run([str(BIN / "foretoken"), *words, *settings], env={**os.environ, "FORETOKEN_PROGRAMS": str(programs)},
+                                  capture_output=True, text=True, timeout=280)
+        (programs / "foretoken").symlink_to((BIN / "foretoken").resolve())
+        self.addCleanup(run_verb, "down")
+        self.assertEqual(0, run_verb("up", "--detach").returncode)
+        done = run_verb("up", "--detach")
+        self.assertEqual((0, False), (done.returncode, "replaced" in done.stderr), done.stderr)
+        shutil.copy(BIN / target.name, folder / "fresh")
+        os.replace(folder / "fresh", target)
+        done = run_verb("up", "--detach")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertRegex(done.stderr, r"already serving at .*\nnote: programs of that system have been replaced")
+
+
 class InterruptedStart(unittest.TestCase):
     """`up --detach` that ends before the system serves."""
 
