@@ -49,6 +49,8 @@ TXT
 done
 [ ! -f "$build/lib/libforetoken_cuda.so" ] || install -m 755 "$build/lib/libforetoken_cuda.so" "$out/lib/"
 cp -r models "$out/share/foretoken/models" 2>/dev/null || true
+# Where an installation has it, and draft distil looks for it.
+[ ! -d "$out/share/foretoken/models/recipe" ] || mv "$out/share/foretoken/models/recipe" "$out/share/foretoken/recipe"
 cp LICENSE README.md "$out/"
 
 # The C library's own parts must come from one place, all of them or none.
