@@ -32,6 +32,7 @@
 #include "kernels/include/backend.h"
 #include "kernels/include/device_identity.h"
 #include "services/cli/bench_door.h"
+#include "services/cli/start_checks.h"
 #include "services/cli/supervisor_folder.h"
 #include "services/cli/text_width.h"
 #include "services/cli/verbs.h"
@@ -62,22 +63,6 @@ Finding cpu_finding() {
 Paint paint_of(Finding::Level level) {
   if (level == Finding::Level::kOk) return Paint::kGood;
   return level == Finding::Level::kWarn ? Paint::kWarning : Paint::kBad;
-}
-
-std::uint64_t meminfo_kib(const std::string& key) {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(key + ":"))
-      return std::strtoull(line.c_str() + key.size() + 1, nullptr, 10);
-  return 0;
-}
-
-Finding memory_finding() {
-  const auto available = meminfo_kib("MemAvailable") >> 10;
-  const bool enough = available >= 1024;
-  return {
-      enough ? Finding::Level::kOk : Finding::Level::kBad, "memory",
-      std::to_string(available) + " MiB free" + (enough ? "" : "; the demo pair wants 1024 MiB")};
 }
 
 Finding limits_finding() {
@@ -118,6 +103,28 @@ bool router_answers(const BusSection& bus) {
   } catch (const FatalError&) {  // no keys: it cannot be asked
     return false;
   }
+}
+
+std::string in_mib(std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+// As loading a model compares them. A system that runs has its weights already.
+Finding memory_finding(const LoadedConfig& loaded) {
+  constexpr const char* kSubject = "memory";
+  // More than the five services of the demo pair take, weights included.
+  constexpr std::uint64_t kBesideWeights = std::uint64_t{256} << 20;
+  const std::uint64_t free = make_backend({.n_threads = 1})->free_bytes();
+  std::uint64_t weights = 0;
+  std::string sentence = in_mib(free) + " free";
+  try {
+    weights = weight_bytes_here(loaded);
+    sentence += "; the weights of the configured models take " + in_mib(weights);
+  } catch (const FatalError&) {  // the findings about models say why
+  }
+  if (weights + kBesideWeights <= free) return {Finding::Level::kOk, kSubject, sentence};
+  if (router_answers(loaded.config.bus))
+    return {Finding::Level::kOk, kSubject, in_mib(free) + " free beside the system that runs"};
+  return {Finding::Level::kBad, kSubject,
+          sentence + "; the services need some " + in_mib(kBesideWeights) + " more"};
 }
 
 bool edge_answers(const HttpAddress& address) {
@@ -243,28 +250,14 @@ Finding environment_finding() {
               : found + " in force: changes the speed of libraries one might compare with"};
 }
 
-Finding models_finding(const LoadedConfig& loaded) {
-  for (const ModelInstances& model : models_of(loaded)) {
-    const ModelSection& section = model.config.model;
-    for (const auto& [configured, role] :
-         {std::pair{section.target, "target"}, std::pair{section.draft, "draft"}}) {
-      if (configured.empty()) continue;
-      const bool is_draft = std::string_view(role) == "draft";
-      const std::filesystem::path folder =
-          is_draft ? draft_source(section).folder : model_folder(configured, role);
-      std::error_code unreadable;
-      if (!std::filesystem::exists(folder / "config.json", unreadable))
-        return {Finding::Level::kBad, "models",
-                std::string("the ") + role + (model.name.empty() ? "" : " of model " + model.name) +
-                    " " + folder.string() + " has no config.json"};
-    }
-    try {
-      refuse_draft_as_target(section);
-    } catch (const FatalError& error) {
-      return {Finding::Level::kBad, "models", error.what()};
-    }
-  }
-  return {Finding::Level::kOk, "models", "target and draft folders are there"};
+std::vector<Finding> models_findings(const LoadedConfig& loaded) {
+  std::vector<Finding> findings;
+  for (ModelRefusal& refusal : model_refusals(loaded))
+    findings.push_back({Finding::Level::kBad, "models", std::move(refusal.sentence)});
+  if (findings.empty())
+    findings.push_back(
+        {Finding::Level::kOk, "models", "the services can load them with these settings"});
+  return findings;
 }
 
 // Whether each configured device is there, with the library that drives it.
@@ -298,16 +291,16 @@ int run_doctor(const CliOptions& options) {
   if (!loaded) return kExitUsage;
   const Config& config = loaded->config;
   std::vector<Finding> findings = {cpu_finding(),
-                                   memory_finding(),
+                                   memory_finding(*loaded),
                                    limits_finding(),
                                    client_port_finding(config),
                                    http_port_finding(config),
                                    http_keys_finding(config.edge),
                                    metrics_port_finding(config),
-                                   programs_finding(),
-                                   models_finding(*loaded),
-                                   devices_finding(*loaded),
-                                   environment_finding()};
+                                   programs_finding()};
+  for (Finding& models : models_findings(*loaded)) findings.push_back(std::move(models));
+  findings.push_back(devices_finding(*loaded));
+  findings.push_back(environment_finding());
   if (auto texts = texts_finding(*loaded)) findings.push_back(std::move(*texts));
   for (std::string& warning : warnings_about(*loaded))
     findings.push_back({Finding::Level::kWarn, "settings", std::move(warning)});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <set>
 #include <utility>
 
 #include "common/config/models.h"
@@ -20,45 +21,62 @@ std::string prefix_of(const ModelInstances& model) {
   return model.name.empty() ? "" : "model " + model.name + ": ";
 }
 
+using Refusals = std::vector<ModelRefusal>;
+
 // Draft and target that do not belong together.
-int refuse_pair(const ModelInstances& model) {
+Refusals refusals_of_pair(const ModelInstances& model) {
   const ModelSection& section = model.config.model;
   const auto report =
       report_on_pair(model_folder(section.draft, "draft"), model_folder(section.target, "target"));
-  for (const auto& sentence : report.refusals)
-    std::cerr << "error: " << prefix_of(model) << sentence << "\n";
-  if (report.refusals.empty()) return kExitOk;
-  std::cerr << "  try: another draft, or --draft \"\" --proposer ngram (foretoken model pair "
-               "DRAFT TARGET says more)\n";
-  return kExitModel;
+  Refusals refusals;
+  for (const auto& sentence : report.refusals) refusals.push_back({prefix_of(model) + sentence});
+  if (!refusals.empty())
+    refusals.back().advice =
+        "another draft, or --draft \"\" --proposer ngram (foretoken model pair DRAFT TARGET says "
+        "more)";
+  return refusals;
 }
 
 // Settings that a target or draft of this model would refuse once it has been started.
-int refuse_settings(const ModelInstances& model, const std::string& folder, const LoadedAs& as) {
+void add_refusals(const ModelInstances& model,
+                  const std::string& folder,
+                  const LoadedAs& as,
+                  Refusals& refusals) {
   // Without the tokenizer: its service reads it at once, and a large one takes half a second.
   const LoadingFindings found = loading_findings({folder, inspect_model(folder), nullptr}, as);
-  for (const auto* sentences : {&found.numbers, &found.settings})
-    for (const auto& sentence : *sentences)
-      std::cerr << "error: " << prefix_of(model) << sentence << "\n";
-  if (!found.settings.empty()) return kExitModel;
-  return found.numbers.empty() ? kExitOk : kExitUsage;
+  for (const auto& sentence : found.numbers)
+    refusals.push_back({.sentence = prefix_of(model) + sentence, .exit_code = kExitUsage});
+  for (const auto& sentence : found.settings) refusals.push_back({prefix_of(model) + sentence});
 }
 
-int refuse_unfit(const ModelInstances& model) {
+bool has_draft(const ModelSection& section) { return !section.draft.empty() && section.drafts > 0; }
+
+Refusals refusals_of(const ModelInstances& model) {
   const ModelSection& section = model.config.model;
   const std::string target = model_folder(section.target, "target");
   inspect_folders(section, FolderDepth::kFiles);
+  Refusals refusals;
   if (section.draft == kSelfDraft) {
     if (const auto why = why_no_self_draft(inspect_model(target).config))
       throw FatalError(ErrorCode::kUnsupportedModel, target + ": " + *why);
   } else if (!section.draft.empty()) {
-    if (const int code = refuse_pair(model); code != kExitOk) return code;
+    refusals = refusals_of_pair(model);
+    if (!refusals.empty()) return refusals;
   }
-  int code = refuse_settings(model, target, {model.config, false});
-  if (!section.draft.empty() && section.drafts > 0)
-    code =
-        std::max(code, refuse_settings(model, draft_source(section).folder, {model.config, true}));
-  return code;
+  add_refusals(model, target, {model.config, false}, refusals);
+  if (has_draft(section))
+    add_refusals(model, draft_source(section).folder, {model.config, true}, refusals);
+  return refusals;
+}
+
+// The keys by which a person names the folders of a model.
+std::string keys_of(const ModelInstances& model) {
+  if (model.name.empty()) return "--target or --draft (model.target, model.draft)";
+  return "model." + model.name + ".target, model." + model.name + ".draft";
+}
+
+bool is_held_here(const ComputeSection& compute) {
+  return compute.device == "cpu" && compute.hostfile.empty();
 }
 
 }  // namespace
@@ -76,20 +94,46 @@ void inspect_folders(const ModelSection& model, FolderDepth depth) {
   }
 }
 
-int refuse_unfit_models(const LoadedConfig& loaded) {
-  int code = kExitOk;
+std::vector<ModelRefusal> model_refusals(const LoadedConfig& loaded) {
+  Refusals all;
   for (const ModelInstances& model : models_of(loaded)) {
     try {
-      code = std::max(code, refuse_unfit(model));
+      for (ModelRefusal& refusal : refusals_of(model)) all.push_back(std::move(refusal));
     } catch (const FatalError& error) {
-      const std::string keys =
-          model.name.empty() ? "--target or --draft (model.target, model.draft)"
-                             : "model." + model.name + ".target, model." + model.name + ".draft";
-      report_error({error.code(), prefix_of(model) + error.what(), keys});
-      code = kExitModel;
+      all.push_back({.sentence = prefix_of(model) + error.what(), .keys = keys_of(model)});
     }
   }
+  return all;
+}
+
+int refuse_unfit_models(const LoadedConfig& loaded) {
+  int code = kExitOk;
+  for (const ModelRefusal& refusal : model_refusals(loaded)) {
+    std::cerr << "error: " << refusal.sentence << "\n";
+    if (!refusal.keys.empty()) std::cerr << "  in: " << refusal.keys << "\n";
+    if (!refusal.advice.empty()) std::cerr << "  try: " << refusal.advice << "\n";
+    code = std::max(code, refusal.exit_code);
+  }
   return code;
+}
+
+std::uint64_t weight_bytes_here(const LoadedConfig& loaded) {
+  std::set<std::pair<std::string, std::string>> held;  // folder, model.dtype
+  for (const ModelInstances& model : models_of(loaded)) {
+    const ModelSection& section = model.config.model;
+    if (is_held_here(model.config.target))
+      held.emplace(model_folder(section.target, "target"), section.dtype);
+    if (has_draft(section) && is_held_here(model.config.draft)) {
+      const DraftSource draft = draft_source(section);
+      held.emplace(draft.folder, draft.dtype);
+    }
+  }
+  std::uint64_t bytes = 0;
+  for (const auto& [folder, dtype] : held)
+    bytes += estimate_memory(inspect_model(folder),
+                             {.dtype = weight_dtype_from_name(dtype).value_or(WeightDType::kAuto)})
+                 .weight_bytes;
+  return bytes;
 }
 
 std::vector<std::string> self_draft_predictions(const LoadedConfig& loaded) {

@@ -1,12 +1,14 @@
-// What `up` finds out before it starts anything: models that no service could load with these
-// settings, and what a draft of the target itself may gain. Reads headers and tokenizers, no
-// weights.
+// What `up` finds out before it starts anything, and `doctor` without starting it: models that no
+// service could load with these settings, and what a draft of the target itself may gain. Reads
+// headers and tokenizers, no weights.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "common/config/load.h"
+#include "services/cli/options.h"
 
 namespace foretoken::cli {
 
@@ -15,10 +17,24 @@ namespace foretoken::cli {
 enum class FolderDepth { kFiles, kTokenizers };
 void inspect_folders(const ModelSection& model, FolderDepth depth);
 
-// Prints what speaks against the models that are configured, and returns the exit code: kExitModel
-// for a folder that cannot be loaded, kExitUsage where only numbers of the configuration do not go
-// with its shape, kExitOk for nothing.
+// Why no service could load a configured model.
+struct ModelRefusal {
+  std::string sentence;     // begins with "model NAME: " where models are declared
+  std::string keys = {};    // which name the folder, if it is at fault
+  std::string advice = {};  // what to try
+  // kExitModel for a folder that cannot be loaded, kExitUsage where only a number of the
+  // configuration does not go with its shape.
+  int exit_code = kExitModel;
+};
+// Of all configured models; empty: they can be loaded.
+std::vector<ModelRefusal> model_refusals(const LoadedConfig& loaded);
+
+// Prints them and returns the highest exit code, or kExitOk.
 int refuse_unfit_models(const LoadedConfig& loaded);
+
+// Of the configured models as this host's memory would hold them: those on a CPU, spread over no
+// other hosts, each folder in each type once, as processes share it. Throws FatalError.
+std::uint64_t weight_bytes_here(const LoadedConfig& loaded);
 
 // A sentence for each model whose draft is its target in four bits.
 std::vector<std::string> self_draft_predictions(const LoadedConfig& loaded);

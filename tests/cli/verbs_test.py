@@ -6,6 +6,7 @@ usage: verbs_test.py FOLDER_WITH_PROGRAMS
 import hashlib
 import http.server
 import json
+import math
 import os
 import pathlib
 import pty
@@ -55,6 +56,30 @@ def trim_head(folder, ids):
     text += b" " * (-len(text) % 8)
     path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(tensors.values()))
     (folder / "draft_ids.i32").write_bytes(b"".join(i.to_bytes(4, "little") for i in ids))
+
+
+def enlarge(folder, n_layers):
+    """Makes the model of init-random larger, with zeros that take no room on the disk: 13 GB a layer."""
+    path = folder / "model.safetensors"
+    with path.open("rb") as file:
+        old = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    config = json.loads((folder / "config.json").read_text())
+    sides = {config["hidden_size"]: 1024, config["intermediate_size"]: 1 << 20}
+    layer = {name.removeprefix("model.layers.0."): entry for name, entry in old.items() if name.startswith("model.layers.0.")}
+    tensors = {name: entry for name, entry in old.items() if name != "__metadata__" and not name.startswith("model.layers.")}
+    tensors.update({f"model.layers.{i}.{name}": entry for i in range(n_layers) for name, entry in layer.items()})
+    header, at = {}, 0
+    for name, entry in tensors.items():
+        shape = [sides.get(side, side) for side in entry["shape"]]
+        size = 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    os.truncate(path, 8 + len(text) + at)
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": n_layers, "hidden_size": 1024, "intermediate_size": 1 << 20,
+                                                    "num_attention_heads": 1024 // config["head_dim"]}))
 
 
 class Verbs(unittest.TestCase):
@@ -957,6 +982,34 @@ class Verbs(unittest.TestCase):
         """What `doctor` finds, subject -> (level, sentence), and its exit code."""
         done = run("doctor", "--json", "--set", f"bus.runtime_dir={self.folder}", *(word for s in settings for word in ("--set", s)))
         return {f["subject"]: (f["level"], f["sentence"]) for f in json.loads(done.stdout)["findings"]}, done.returncode
+
+    def test_doctor_names_what_up_would_refuse(self):
+        target = str(ROOT / "models/demo-target")
+        for settings, sentences in (
+                ([], ["the services can load them with these settings"]),
+                (["model.max_model_len=1000000"], ["model.max_model_len is 1000000; "]),
+                (["model.draft=/nonexistent"], ["/nonexistent"]),
+                (["target.tensor_parallel=3"], ["target.tensor_parallel is 3, but the model has 4 KV heads"]),
+                ([f"model.a.target={target}", f"model.b.target={target}", "model.b.max_model_len=2000", "target.a.tensor_parallel=3"],
+                 ["model a: target.tensor_parallel is 3", "model b: model.max_model_len is 2000;"])):
+            done = run("doctor", "--json", *self.quiet_port, "--set", "edge.port=0", *(word for s in settings for word in ("--set", s)))
+            found = [f for f in json.loads(done.stdout)["findings"] if f["subject"] == "models"]
+            self.assertEqual([("bad" if settings else "ok")] * len(sentences), [f["level"] for f in found], found)
+            for finding, sentence in zip(found, sentences):
+                self.assertIn(sentence, finding["sentence"])
+            if settings:
+                self.assertEqual(6, done.returncode)
+
+    def test_doctor_compares_memory_with_the_weights_of_the_configured_models(self):
+        weights = json.loads(run("model", "info", "demo", "--json").stdout)["weight_bytes"]
+        found, _ = self.findings("edge.port=0", "model.draft=")
+        self.assertRegex(found["memory"][1], rf"^\d+ MiB free; the weights of the configured models take {weights >> 20} MiB$")
+        large = self.folder / "large"
+        self.assertEqual(0, run("model", "init-random", str(large), "--tokenizer", "demo").returncode)
+        enlarge(large, n_layers=100)
+        found, code = self.findings("edge.port=0", "bus.client=tcp://127.0.0.1:1", "model.draft=", f"model.target={large}")
+        self.assertEqual(("bad", 6), (found["memory"][0], code))
+        self.assertRegex(found["memory"][1], r" take \d{6,} MiB; the services need some 256 MiB more$")
 
     def test_doctor_looks_at_both_ports(self):
         port = free_port()
