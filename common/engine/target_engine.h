@@ -67,6 +67,8 @@ class TargetEngine {
   // Ends a sequence now; its Done comes with the next step. False if it is not known (already
   // ended).
   bool close(SeqId seq, CloseReason reason);
+  // The Done of a sequence that ended since the last step, which the next step then leaves out.
+  std::optional<DoneEvent> take_done(SeqId seq);
 
   // Whether step() would do anything: sequences, or events not yet handed out.
   bool has_work() const;

@@ -109,6 +109,14 @@ bool TargetEngine::close(SeqId seq, CloseReason reason) {
   return true;
 }
 
+std::optional<DoneEvent> TargetEngine::take_done(SeqId seq) {
+  const auto at = std::ranges::find(ended_, seq, &DoneEvent::seq);
+  if (at == ended_.end()) return std::nullopt;
+  DoneEvent event = std::move(*at);
+  ended_.erase(at);
+  return event;
+}
+
 void TargetEngine::finish(Sequence& sequence, FinishReason reason) {
   const TokenId stop_token = sequence.finish.ended_by_token() ? sequence.text().back() : -1;
   const SeqId seq = sequence.id;

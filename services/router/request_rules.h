@@ -28,8 +28,9 @@ struct RequestRules {
   Silence silence;                               // then a worker is asked again
   // A prompt that has waited for so long at a tokenizer goes to another that has nothing to encode.
   Duration encode_patience = std::chrono::seconds(4);
-  Duration stats_patience =
-      std::chrono::milliseconds(250);  // after a stop string: for the target's last counts
+  // After a stop string: for the target's counts, which come when its pass under way has ended.
+  // Later the answer is given without them.
+  Duration stats_patience = std::chrono::milliseconds(500);
   // Least time between two TOKENS of an answer that is not streamed. Far below the silence after
   // which a target is asked again.
   Duration unstreamed_interval = std::chrono::milliseconds(50);

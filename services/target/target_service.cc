@@ -263,6 +263,9 @@ void TargetService::on_close(RequestId id, const wire::Close& close) {
   }
   answer.closing = true;
   engine_.close(answer.seq, close.reason);
+  // The router's answer waits for these counts, and a pass of the other sequences may be long.
+  if (close.reason != CloseReason::kStop) return;
+  if (const auto event = engine_.take_done(answer.seq)) done(*event, bus().now());
 }
 
 // ---- work

@@ -548,6 +548,23 @@ TEST_F(TargetServiceTest, CloseEndsARunningSequenceWithItsCounts) {
   EXPECT_EQ(0u, engine.snapshot().n_running);
 }
 
+TEST_F(TargetServiceTest, TheCountsOfAnAnswerThatAStopStringEndsNeedNoFurtherPass) {
+  hear(open(400));
+  hear(open(400), RequestId{3, 4});
+  turn(5);
+  const std::uint64_t n_steps = engine.snapshot().n_steps;
+  bus.sent.clear();
+  hear(wire::Close{.reason = CloseReason::kStop});
+  const auto done = bus.take<wire::Done>();
+  ASSERT_EQ(1u, done.size());
+  EXPECT_EQ(FinishReason::kStop, done[0].reason);
+  EXPECT_EQ(5u, done[0].n_generated);
+  EXPECT_EQ(n_steps, engine.snapshot().n_steps);
+  turn(2);
+  EXPECT_TRUE(bus.take<wire::Done>().empty()) << "once";
+  EXPECT_FALSE(bus.take<wire::Tokens>().empty()) << "the other goes on";
+}
+
 // All of a long answer with log probabilities is more than one message takes.
 TEST_F(TargetServiceTest, ALongAnswerIsRepeatedInParts) {
   wire::Open asked = open(300);
