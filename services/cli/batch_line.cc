@@ -81,16 +81,18 @@ Result<std::vector<wire::ClientRequest>> BatchLine::read(std::string_view text, 
   OrderedJson line = OrderedJson::parse(text);
   is_openai_ = line.contains("body") || line.contains("url");
   if (const auto custom = line.find("custom_id"); custom != line.end()) {
-    if (!custom->is_string()) return invalid("custom_id must be a text", "custom_id");
+    if (!custom->is_string() && !custom->is_null())
+      return invalid("custom_id must be a text", "custom_id");
     custom_id_ = *custom;
     line.erase(custom);
   }
   if (is_openai_) return read_openai(line, flags);
   for (const char* own : {"op", "request_id", "stream"})
     if (line.contains(own)) return invalid(std::string(own) + " has no place in a batch", own);
-  if (!line.contains("seed") && !flags.contains("seed")) line["seed"] = id_.low;
   OrderedJson all = flags;
-  all.update(line);
+  for (const auto& [key, value] : line.items())  // a null counts as not given
+    if (!value.is_null() || !all.contains(key)) all[key] = value;
+  if (all.value("seed", OrderedJson()).is_null()) all["seed"] = id_.low;
   auto request = request_of_json(all);
   if (!request.ok()) return request.error();
   return std::vector<wire::ClientRequest>{std::move(*request)};

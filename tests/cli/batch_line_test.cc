@@ -30,5 +30,26 @@ TEST(BatchLine, WithoutASeedOrWithMinusOneItHasThatOfItsText) {
   EXPECT_EQ(seed_of_line(R"(, "seed": -2)", Json::object()), static_cast<std::uint64_t>(-2));
 }
 
+// Tables that are written as JSON have nulls in their empty cells.
+TEST(BatchLine, ANullLeavesTheFlagAndTheSeedOfTheText) {
+  const RequestId id{.high = 1, .low = 77};
+  const std::string line = R"({"prompt": "hi", "custom_id": null, "seed": null, "max_tokens": null,
+                               "temperature": null, "top_k": null})";
+  const BatchLine batch(line, id, {{"max_tokens", 5}, {"temperature", 0.25}});
+  ASSERT_TRUE(batch.requests().ok()) << batch.requests().error().message;
+  const SamplingParams& params = batch.requests()->front().params;
+  EXPECT_EQ(params.seed, 77U);
+  EXPECT_EQ(params.max_tokens, 5U);
+  EXPECT_EQ(params.temperature, 0.25F);
+  EXPECT_TRUE(batch.requests()->front().given.contains("seed"));
+
+  const BatchLine seeded(line, id, {{"seed", 5}});
+  ASSERT_TRUE(seeded.requests().ok());
+  EXPECT_EQ(seeded.requests()->front().params.seed, 5U);
+
+  const BatchLine misspelt(R"({"prompt": "hi", "max_tokns": null})", id, Json::object());
+  EXPECT_FALSE(misspelt.requests().ok());
+}
+
 }  // namespace
 }  // namespace foretoken::cli
