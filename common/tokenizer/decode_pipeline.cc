@@ -17,6 +17,8 @@ class DecodePipeline::Stage {
   virtual void text(std::string_view fragment) { next->text(fragment); }
   virtual void end_token() { next->end_token(); }
   virtual void finish() { next->finish(); }
+  // What was given so far belongs to tokens before the one under way.
+  virtual void end_of_earlier() { next->end_of_earlier(); }
   Stage* next = nullptr;
 };
 
@@ -69,7 +71,9 @@ class Sink final : public Stage {
   void text(std::string_view fragment) override { out->append(fragment); }
   void end_token() override {}
   void finish() override {}
+  void end_of_earlier() override { n_earlier = out->size(); }
   std::string* out = nullptr;
+  std::size_t n_earlier = 0;
 };
 
 // A file without a decoder: tokens stand apart.
@@ -156,6 +160,7 @@ class ByteRuns : public WholeTokens {
       return;
     }
     end_run();
+    next->end_of_earlier();
     take_other(token);
   }
   void end_run() {
@@ -370,10 +375,13 @@ DecodePipeline::DecodePipeline(const DecoderSpec& spec, TextBefore before) {
 
 DecodePipeline::~DecodePipeline() = default;
 
-void DecodePipeline::push(std::string_view token, std::string& out) {
-  static_cast<Sink&>(*stages_.back()).out = &out;
+std::size_t DecodePipeline::push(std::string_view token, std::string& out) {
+  auto& sink = static_cast<Sink&>(*stages_.back());
+  sink.out = &out;
+  sink.n_earlier = out.size();
   stages_.front()->text(token);
   stages_.front()->end_token();
+  return sink.n_earlier;
 }
 
 void DecodePipeline::finish(std::string& out) {

@@ -3,6 +3,7 @@
 // once is the same pipeline run to its end. One pipeline per stream; one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,8 +24,9 @@ class DecodePipeline {
   DecodePipeline(const DecodePipeline&) = delete;
   DecodePipeline& operator=(const DecodePipeline&) = delete;
 
-  // Appends the text that is now certain: whole code points only.
-  void push(std::string_view token, std::string& out);
+  // Appends the text that is now certain: whole code points only. Returns the size of `out` up to
+  // which the tokens before this one have made it: a run of byte tokens waits for its end.
+  std::size_t push(std::string_view token, std::string& out);
   void finish(std::string& out);
 
   class Stage;

@@ -93,11 +93,12 @@ StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
 
 StreamDecoder::Piece StreamDecoder::push(TokenId token) {
   FORETOKEN_CHECK(!finished_, "push after finish");
-  if (stop_index_) return emit({});
+  if (stop_index_) return emit({}, 0);
   ++n_tokens_;
   std::string fresh;
-  if (leaves_text(token)) pipeline_->push(tokenizer_->decoder_input(token), fresh);
-  return emit(fresh);
+  std::size_t n_earlier = 0;
+  if (leaves_text(token)) n_earlier = pipeline_->push(tokenizer_->decoder_input(token), fresh);
+  return emit(fresh, n_earlier);
 }
 
 // By id alone, so that what ends an answer has no text whatever became of the tokens before it.
@@ -112,25 +113,26 @@ StreamDecoder::Piece StreamDecoder::finish() {
   std::string fresh;
   if (!finished_ && !stop_index_) pipeline_->finish(fresh);
   finished_ = true;
-  Piece piece = emit(fresh);
+  Piece piece = emit(fresh, 0);
   if (!stop_index_) piece.text.append(held_);
   held_.clear();
   return piece;
 }
 
 // Passes fresh text through the matcher: everything but a suffix that may still become a stop
-// string goes out.
-StreamDecoder::Piece StreamDecoder::emit(std::string_view fresh) {
+// string goes out. The first n_earlier bytes are of tokens before the last one.
+StreamDecoder::Piece StreamDecoder::emit(std::string_view fresh, std::size_t n_earlier) {
   Piece piece;
   n_made_ += fresh.size();
   if (stops_.empty()) {
     piece.text = fresh;
   } else if (!stop_index_) {
-    for (const char byte : fresh) {
-      held_.push_back(byte);
-      stop_index_ = matcher_.feed(byte);
+    for (std::size_t i = 0; i < fresh.size(); ++i) {
+      held_.push_back(fresh[i]);
+      stop_index_ = matcher_.feed(fresh[i]);
       if (!stop_index_) continue;
-      if (n_tokens_ <= min_tokens_) {
+      const std::size_t n_tokens = i < n_earlier ? n_tokens_ - 1 : n_tokens_;
+      if (n_tokens <= min_tokens_) {
         stop_index_.reset();
         matcher_.pass_over_match();
         continue;
@@ -139,6 +141,7 @@ StreamDecoder::Piece StreamDecoder::emit(std::string_view fresh) {
           include_stop_ == IncludeStop::kYes ? 0 : stops_[*stop_index_].size();
       piece.text.assign(held_, 0, held_.size() - stop_length);
       held_.clear();
+      n_tokens_ = n_tokens;
       break;
     }
     if (!stop_index_) {

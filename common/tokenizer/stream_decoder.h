@@ -64,7 +64,9 @@ class StreamDecoder {
     bool stopped = false;                   // a stop string is complete: nothing follows
     std::optional<std::size_t> stop_index;  // which one, in the order given
     std::size_t end = 0;  // bytes of text up to the end of the last token, what is held back too
-    std::size_t n_tokens = 0;  // pushed up to now; after a stop, up to the one that completed it
+    // Pushed up to now; after a stop, up to the one that completed it. Byte tokens in a row count
+    // as one: what they are is certain at their end.
+    std::size_t n_tokens = 0;
   };
 
   // Refused: empty strings, strings that are not UTF-8, more or longer ones than limits.h permits.
@@ -81,7 +83,7 @@ class StreamDecoder {
 
  private:
   bool leaves_text(TokenId token) const;
-  Piece emit(std::string_view fresh);
+  Piece emit(std::string_view fresh, std::size_t n_earlier);
 
   const Tokenizer* tokenizer_;
   std::unique_ptr<DecodePipeline> pipeline_;

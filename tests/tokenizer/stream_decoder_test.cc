@@ -23,6 +23,7 @@ constexpr std::uint32_t kStreamSeed = 20261121;
 struct Expected {
   std::string text;
   std::optional<std::size_t> stop_index;
+  std::size_t end = 0;  // bytes of the whole text up to the end of that stop string
 };
 
 Expected cut_at_stop(const std::string& text, const StreamOptions& options) {
@@ -35,9 +36,36 @@ Expected cut_at_stop(const std::string& text, const StreamOptions& options) {
     if (!longest) continue;
     const std::size_t cut =
         options.include_stop == IncludeStop::kYes ? 0 : options.stop[*longest].size();
-    return {text.substr(0, end - cut), longest};
+    return {text.substr(0, end - cut), longest, end};
   }
   return {text, std::nullopt};
+}
+
+// The fewest tokens that decode to the beginning of a text.
+std::size_t fewest_tokens(const Tokenizer& tokenizer,
+                          std::span<const TokenId> ids,
+                          std::string_view beginning,
+                          SkipSpecialTokens skip) {
+  for (std::size_t n = 0; n < ids.size(); ++n)
+    if (tokenizer.decode(ids.first(n), skip).starts_with(beginning)) return n;
+  return ids.size();
+}
+
+bool is_byte_token(const Tokenizer& tokenizer, TokenId id) {
+  return tokenizer.token_text(id).size() == 6 && tokenizer.token_text(id).starts_with("<0x");
+}
+
+// Of the row of byte tokens that the last of n tokens is in; tokens without text are passed over.
+std::size_t end_of_row(const Tokenizer& tokenizer,
+                       std::span<const TokenId> ids,
+                       std::size_t n,
+                       SkipSpecialTokens skip) {
+  const auto goes_on = [&](TokenId id) {
+    return is_byte_token(tokenizer, id) || !tokenizer.is_token(id) ||
+           (skip == SkipSpecialTokens::kYes && tokenizer.is_skipped(id));
+  };
+  while (n < ids.size() && goes_on(ids[n])) ++n;
+  return n;
 }
 
 // The longest end of `text` that some stop string begins with, and is longer than.
@@ -67,7 +95,15 @@ void check_stream(const Tokenizer& tokenizer, const Ids& ids, const StreamOption
     ASSERT_TRUE(whole.starts_with(plain_text)) << escaped(plain_text) << " of " << escaped(whole);
     if (piece.stopped && !stop_index) {
       stop_index = piece.stop_index;
-      ASSERT_EQ(piece.n_tokens, i + 1);
+      const std::string_view until = std::string_view(whole).substr(0, expected.end);
+      const std::size_t fewest = fewest_tokens(tokenizer, ids, until, options.skip_special);
+      ASSERT_GE(piece.n_tokens, fewest) << escaped(whole);
+      ASSERT_LE(piece.n_tokens, i + 1) << escaped(whole);
+      const bool is_whole = until.find(utf8::kReplacement) == std::string_view::npos;
+      if (is_whole && is_byte_token(tokenizer, ids[fewest - 1])) {
+        ASSERT_EQ(piece.n_tokens, end_of_row(tokenizer, ids, fewest, options.skip_special))
+            << escaped(whole);
+      }
     }
     if (!piece.stopped) {
       ASSERT_EQ(plain_text.size() - text.size(), open_suffix(plain_text, options.stop))
@@ -316,6 +352,26 @@ TEST_F(Streams, LetStopStringsPassThatTheFirstTokensComplete) {
   std::vector<std::string> pieces;
   for (const TokenId id : bytes_of("aab")) pieces.push_back(decoder.push(id).text);
   EXPECT_THAT(pieces, ::testing::ElementsAre("", "a", "ab"));
+}
+
+// A byte token has its text when the next token comes, which is not part of the answer then.
+TEST(StreamsOfByteTokens, CountNoTokenBehindTheStopString) {
+  const auto tokenizer = testing::load_fixture("llama2");
+  const TokenId mark = tokenizer->token_to_id("!").value();
+  const TokenId newline = tokenizer->token_to_id("<0x0A>").value();
+  const auto count = [&](const Ids& ids, const StreamOptions& options) -> std::size_t {
+    StreamDecoder decoder(*tokenizer, options);
+    for (const TokenId id : ids)
+      if (const auto piece = decoder.push(id); piece.stopped) return piece.n_tokens;
+    const auto last = decoder.finish();
+    return last.stopped ? last.n_tokens : 0;
+  };
+  EXPECT_EQ(count({mark, newline, mark}, {.stop = {"\n"}}), 2u);
+  EXPECT_EQ(count({mark, newline}, {.stop = {"\n"}}), 2u) << "as at the end of an answer";
+  EXPECT_EQ(count({mark, newline, newline, mark}, {.stop = {"\n\n"}}), 3u);
+  EXPECT_EQ(count({mark, newline, mark}, {.stop = {"\n!"}}), 3u);
+  EXPECT_EQ(count({mark, newline, mark}, {.stop = {"\n"}, .min_tokens = 1}), 2u);
+  EXPECT_EQ(count({mark, newline, mark, mark}, {.stop = {"\n"}, .min_tokens = 2}), 0u);
 }
 
 TEST_F(Streams, KeepTheStopStringWhenAsked) {
