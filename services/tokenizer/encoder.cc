@@ -120,21 +120,8 @@ Result<wire::Encoded> PromptEncoder::encoded(const wire::Encode& encode) const {
                  "bad_words has " + std::to_string(encode.bad_words.size()) +
                      " entries; the limit is " + std::to_string(kMaxBadWords),
                  "bad_words"};
-  for (const std::string& word : encode.bad_words) {
-    // Inside a text a word follows a space more often than not, and then it is other tokens.
-    for (const std::string& form : {word, " " + word}) {
-      auto ids = tokenizer_.encode(form, AddSpecialTokens::kNo);
-      if (!ids.ok()) return Error{ids.error().code, ids.error().message, "bad_words"};
-      if (ids->empty() || ids->size() > kMaxBadWordTokens)
-        return Error{ErrorCode::kInvalidValue,
-                     "a bad word has " + std::to_string(ids->size()) + " tokens; 1 to " +
-                         std::to_string(kMaxBadWordTokens) + " are allowed",
-                     "bad_words"};
-      if (std::find(result.bad_word_tokens.begin(), result.bad_word_tokens.end(), *ids) ==
-          result.bad_word_tokens.end())
-        result.bad_word_tokens.push_back(std::move(*ids));
-    }
-  }
+  for (const std::string& word : encode.bad_words)
+    if (const auto done = add_bad_word(word, result); !done.ok()) return done.error();
   if (!encode.prediction.empty()) {
     auto ids = tokenizer_.encode(encode.prediction, AddSpecialTokens::kNo);
     if (!ids.ok()) return Error{ids.error().code, ids.error().message, "prediction"};
@@ -149,6 +136,38 @@ Result<wire::Encoded> PromptEncoder::encoded(const wire::Encode& encode) const {
                      " tokens; the limit is " + std::to_string(wire::kMaxRequestTokens),
                  prompt_param(encode)};
   return result;
+}
+
+// Inside a text a word follows a space more often than not, and then it is other tokens. Where a
+// vocabulary puts a space before every text it is others again behind anything else.
+Result<void> PromptEncoder::add_bad_word(const std::string& word, wire::Encoded& result) const {
+  std::vector<std::vector<TokenId>> forms;
+  for (const std::string& text : {word, " " + word}) {
+    auto ids = tokenizer_.encode(text, AddSpecialTokens::kNo);
+    if (!ids.ok()) return Error{ids.error().code, ids.error().message, "bad_words"};
+    forms.push_back(std::move(*ids));
+  }
+  if (auto ids = ids_behind_text(word); !ids.empty()) forms.push_back(std::move(ids));
+  auto& all = result.bad_word_tokens;
+  for (std::vector<TokenId>& ids : forms) {
+    if (ids.empty() || ids.size() > kMaxBadWordTokens)
+      return Error{ErrorCode::kInvalidValue,
+                   "a bad word has " + std::to_string(ids.size()) + " tokens; 1 to " +
+                       std::to_string(kMaxBadWordTokens) + " are allowed",
+                   "bad_words"};
+    if (std::find(all.begin(), all.end(), ids) == all.end()) all.push_back(std::move(ids));
+  }
+  return {};
+}
+
+std::vector<TokenId> PromptEncoder::ids_behind_text(const std::string& word) const {
+  const std::string before = "\n";
+  const auto of_before = tokenizer_.encode(before, AddSpecialTokens::kNo);
+  const auto of_both = tokenizer_.encode(before + word, AddSpecialTokens::kNo);
+  if (!of_before.ok() || !of_both.ok()) return {};
+  const auto [end_of_before, added] = std::ranges::mismatch(*of_before, *of_both);
+  if (end_of_before != of_before->end()) return {};
+  return {added, of_both->end()};
 }
 
 Result<void> PromptEncoder::add_prompt(const wire::Encode& encode, wire::Encoded& result) const {

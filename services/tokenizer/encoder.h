@@ -39,6 +39,10 @@ class PromptEncoder {
   // The prompt's tokens, and with messages how the answer is to be read.
   Result<void> add_prompt(const wire::Encode& encode, wire::Encoded& result) const;
   Result<void> add_messages(const wire::Encode& encode, wire::Encoded& result) const;
+  Result<void> add_bad_word(const std::string& word, wire::Encoded& result) const;
+  // The tokens that it adds to a text before it that has no space at its end; none where it changes
+  // that text's own.
+  std::vector<TokenId> ids_behind_text(const std::string& word) const;
 
   const Tokenizer& tokenizer_;
   ChatRenderer render_;

@@ -678,6 +678,19 @@ TEST_F(TokenizerServiceTest, ABadWordIsBannedAtTheBeginningAndAfterASpace) {
   EXPECT_EQ(encoded.prediction_tokens, ids_of("The fox"));
 }
 
+// Vocabularies of sentencepiece put a space before every text, so that "!" by itself is "▁!": no
+// answer has that behind a word.
+TEST(BadWords, AreBannedBehindOtherTextToo) {
+  const auto tokenizer = value_or_throw(
+      Tokenizer::load(std::string(FORETOKEN_SOURCE_DIR) + "/tests/tokenizer/fixtures/llama2"));
+  const PromptEncoder encode(*tokenizer, {}, {});
+  const auto ids_of = [&](const char* token) { return tokenizer->token_to_id(token).value(); };
+  const auto encoded = value_or_throw(encode(wire::Encode{.text = "x", .bad_words = {"!"}}));
+  EXPECT_THAT(encoded.bad_word_tokens,
+              ElementsAre(ElementsAre(ids_of("▁!")), ElementsAre(ids_of("▁"), ids_of("▁!")),
+                          ElementsAre(ids_of("!"))));
+}
+
 TEST_F(TokenizerServiceTest, TooManyAndTooLongBadWordsAreRefused) {
   for (const auto& words : {std::vector<std::string>(kMaxBadWords + 1, "fox"),
                             std::vector<std::string>{std::string(2000, 'q')}}) {
