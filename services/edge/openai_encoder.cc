@@ -1,8 +1,10 @@
 // Answers of the router -> OpenAI's bodies and events.
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
+#include "common/base/utf8.h"
 #include "services/edge/model_named.h"
 #include "services/edge/openai.h"
 
@@ -425,11 +427,15 @@ class CompletionEncoder final : public OpenAiEncoder {
   // The prompt, before a choice's first text. One of token ids is the text of its tokens.
   std::string echo(std::size_t choice, const std::vector<wire::LogprobEntry>& prompt) {
     if (std::exchange(begun_[choice], 1) != 0 || !ask_.echo) return {};
-    const std::string& given = ask_.prompts[choice / ask_.n];
-    if (!given.empty()) return given;
-    std::string text;
-    for (const auto& entry : prompt) text += entry.token;
-    return text;
+    return utf8::text_of(prompt_bytes(choice, prompt));
+  }
+  // As it was given, or the bytes of its tokens: several may make one character.
+  std::string prompt_bytes(std::size_t choice,
+                           const std::vector<wire::LogprobEntry>& prompt) const {
+    std::string bytes = ask_.prompts[choice / ask_.n];
+    if (!bytes.empty()) return bytes;
+    for (const auto& entry : prompt) bytes.append(entry.bytes.begin(), entry.bytes.end());
+    return bytes;
   }
   // With a reply it is the last one of its choice.
   template <class PieceOrReply>
@@ -465,16 +471,39 @@ class CompletionEncoder final : public OpenAiEncoder {
                          {"token_logprobs", OrderedJson::array()},
                          {"top_logprobs", OrderedJson::array()},
                          {"text_offset", OrderedJson::array()}};
-    if (ask_.echo)  // prompt_logprobs of a request bring the prompt's entries without it too
-      for (const auto& entry : prompt) add(lists, choice, entry);
-    for (const auto& entry : answer) add(lists, choice, entry);
+    // prompt_logprobs of a request bring the prompt's entries without it too
+    if (ask_.echo && !prompt.empty()) add_echoed(lists, choice, prompt);
+    for (const auto& entry : answer) {
+      add(lists, choice, entry);
+      offset_[choice] += n_characters(view_of(entry.bytes));
+    }
     return lists;
+  }
+  void add_echoed(OrderedJson& lists,
+                  std::size_t choice,
+                  const std::vector<wire::LogprobEntry>& prompt) {
+    const std::string bytes = prompt_bytes(choice, prompt);
+    std::string_view rest = bytes;
+    for (const auto& entry : prompt) {
+      add(lists, choice, entry);
+      const std::size_t n = bytes_taken(rest, view_of(entry.bytes), rest.size() == bytes.size());
+      offset_[choice] += n_characters(rest.substr(0, n));
+      rest.remove_prefix(n);
+    }
+    offset_[choice] += n_characters(rest);
+  }
+  // Of what is left of a prompt's text. A token that a vocabulary puts before every text is not in
+  // it, nor is the space that it puts before the first word; elsewhere a token that does not stand
+  // there is of a text that was normalised.
+  static std::size_t bytes_taken(std::string_view rest, std::string_view token, bool at_start) {
+    if (rest.starts_with(token)) return token.size();
+    if (token.starts_with(' ') && rest.starts_with(token.substr(1))) return token.size() - 1;
+    return at_start ? 0 : std::min(token.size(), rest.size());
   }
   void add(OrderedJson& lists, std::size_t choice, const wire::LogprobEntry& entry) {
     lists["tokens"].push_back(entry.token);
     lists["token_logprobs"].push_back(logprob_json(entry));
     lists["text_offset"].push_back(offset_[choice]);
-    offset_[choice] += n_characters(entry.bytes);
     OrderedJson top = nullptr;
     if (entry.logprob) {
       top = {{entry.token, *entry.logprob}};
@@ -487,15 +516,17 @@ class CompletionEncoder final : public OpenAiEncoder {
     lists["top_logprobs"].push_back(std::move(top));
   }
   // Characters that begin in these bytes, as Python counts a text.
-  template <class Bytes>
-  static std::size_t n_characters(const Bytes& bytes) {
-    return static_cast<std::size_t>(std::count_if(bytes.begin(), bytes.end(), [](auto byte) {
+  static std::size_t n_characters(std::string_view bytes) {
+    return static_cast<std::size_t>(std::count_if(bytes.begin(), bytes.end(), [](char byte) {
       return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
     }));
   }
+  static std::string_view view_of(const std::vector<std::uint8_t>& bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
 
   std::vector<std::uint8_t> begun_;
-  std::vector<std::size_t> offset_;  // of the next token that is listed: characters before it
+  std::vector<std::size_t> offset_;  // characters of the text before the next token
 };
 
 }  // namespace

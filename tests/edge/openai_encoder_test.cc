@@ -1,6 +1,7 @@
 // The bodies and events that OpenAI's clients read: required keys, their order, and what joins.
 #include <gmock/gmock.h>
 
+#include "common/base/utf8.h"
 #include "services/edge/anthropic.h"
 #include "services/edge/openai.h"
 #include "services/edge/responses.h"
@@ -421,6 +422,48 @@ TEST(CompletionEncoder, ListsThePromptsTokensWithItsEchoAlone) {
   EXPECT_EQ(tokens(), Json({"t8"}));
   ask.echo = true;
   EXPECT_EQ(tokens(), Json({"Once", "t8"}));
+}
+
+wire::LogprobEntry entry_with_bytes(const std::string& bytes) {
+  return {.token = utf8::text_of(bytes), .bytes = {bytes.begin(), bytes.end()}};
+}
+
+TEST(CompletionEncoder, EchoesCharactersThatSeveralTokensMake) {
+  OpenAiAsk ask = ask_for(1);
+  ask.echo = true;
+  ask.prompts = {""};
+  ask.wants_logprobs = true;
+  wire::ClientReply whole = reply("!");
+  whole.prompt_logprobs = {entry_with_bytes("na"), entry_with_bytes("\xC3"),
+                           entry_with_bytes("\xAFve")};
+  whole.logprobs = {entry_with_bytes("!")};
+  const Json body = Json::parse(completion_encoder(ask, "1", 7)->whole({whole}));
+  EXPECT_EQ(body["choices"][0]["text"], "naïve!");
+  EXPECT_EQ(body["choices"][0]["logprobs"]["text_offset"], Json({0, 2, 3, 5}));
+}
+
+TEST(CompletionEncoder, OffsetsPointIntoTheTextWithItsEcho) {
+  const auto offsets = [](const std::string& prompt, const std::vector<std::string>& tokens) {
+    OpenAiAsk ask = ask_for(1);
+    ask.echo = true;
+    ask.prompts = {prompt};
+    ask.wants_logprobs = true;
+    const auto encoder = completion_encoder(ask, "1", 7);
+    wire::ClientPiece piece{.text = " upon"};
+    for (const auto& token : tokens) piece.prompt_logprobs.push_back(entry_with_bytes(token));
+    piece.logprobs = {entry_with_bytes(" upon")};
+    wire::ClientReply last = reply(" a");
+    last.logprobs = {entry_with_bytes(" a")};
+    const auto events = events_in(encoder->on_piece(0, piece) + encoder->on_reply(0, last));
+    Json all = events.at(0)["choices"][0]["logprobs"]["text_offset"];
+    for (const Json& at : events.at(1)["choices"][0]["logprobs"]["text_offset"]) all.push_back(at);
+    return all;
+  };
+  EXPECT_EQ(offsets("Once", {"Once"}), Json({0, 4, 9}));
+  EXPECT_EQ(offsets("Once", {"<s>", " Once"}), Json({0, 0, 4, 9}));
+  EXPECT_EQ(offsets("Once more", {"<s>", " Once", " more", "</s>"}), Json({0, 0, 4, 9, 9, 14}));
+  EXPECT_EQ(offsets(" Once", {" ", " Once"}), Json({0, 1, 5, 10}));
+  EXPECT_EQ(offsets("a Ä b", {"a", " ä", " b"}), Json({0, 1, 3, 5, 10})) << "normalised";
 }
 
 // A reader finds out by the map whether the token was the likeliest.

@@ -80,7 +80,9 @@ class OpenAi(unittest.TestCase):
         parts = [part.choices[0] for part in self.text("draft", logprobs=1, echo=True, stream=True)]
         self.assertEqual(whole.choices[0].text, "".join(part.text for part in parts))
         self.assertEqual(whole.choices[0].logprobs.tokens, [token for part in parts for token in part.logprobs.tokens])
-        self.assertEqual(whole.choices[0].logprobs.text_offset, [at for part in parts for at in part.logprobs.text_offset])
+        offsets = whole.choices[0].logprobs.text_offset
+        self.assertEqual(offsets, [at for part in parts for at in part.logprobs.text_offset])
+        self.assertEqual((0, len("the cat sat")), (offsets[0], offsets[whole.usage.prompt_tokens]))
 
     def test_log_probabilities_say_what_they_are_of(self):
         content = self.chat(logprobs=True, top_logprobs=5, temperature=0).choices[0].logprobs.content
