@@ -55,6 +55,13 @@ void read_forms(const SchemaPlace& part, std::vector<TextForm>& forms) {
     add_form(part, "format", forms);
 }
 
+// Beside a pattern a format is an annotation, as in the standard: Zod writes its formats as both.
+void drop_formats_beside_pattern(std::vector<TextForm>& forms) {
+  const auto is_pattern = [](const TextForm& form) { return form.keyword == "pattern"; };
+  if (std::any_of(forms.begin(), forms.end(), is_pattern))
+    std::erase_if(forms, [&](const TextForm& form) { return !is_pattern(form); });
+}
+
 bool is_trivial(const KeywordRow& row, const OrderedJson& value, const SchemaFacts& facts) {
   if (row.name == "uniqueItems" && facts.items.max <= 1) return true;
   if (row.name == "multipleOf" && value == 1 && (facts.types & kJsonFraction) == 0) return true;
@@ -121,6 +128,7 @@ SchemaFacts facts_of(const FlatSchema& flat) {
     if (keyword_of(part, "enum") != nullptr || keyword_of(part, "const") != nullptr)
       facts.value_lists.push_back(part);
   }
+  drop_formats_beside_pattern(facts.forms);
   return facts;
 }
 

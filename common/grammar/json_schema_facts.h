@@ -19,7 +19,7 @@ struct CountRange {
   bool is_any() const { return min == 0 && max == Expressions::kUnbounded; }
 };
 
-// "pattern", or a "format" that is known.
+// "pattern", or a "format" that is known and stands beside no pattern.
 struct TextForm {
   SchemaPlace schema;
   std::string_view keyword;

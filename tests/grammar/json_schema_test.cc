@@ -260,6 +260,21 @@ TEST_F(JsonSchema, PatternsAllowNoSpaceThatEcmaScriptLeavesOut) {
     EXPECT_FALSE(texts_.accepts(kDots, text)) << text;
 }
 
+// As Zod 4 writes a format: with an expression of its own beside it.
+TEST_F(JsonSchema, AFormatBesideAPatternIsAnAnnotation) {
+  for (const char* schema :
+       {R"({"type":"string","format":"date","pattern":"^\\d{4}-\\d{2}-\\d{2}$"})",
+        R"({"type":"string","allOf":[{"format":"date"},{"pattern":"^\\d{4}-\\d{2}-\\d{2}$"}]})"}) {
+    EXPECT_TRUE(texts_.accepts(schema, R"("2024-02-29")")) << schema;
+    EXPECT_FALSE(texts_.accepts(schema, R"("2024-2-29")")) << schema;
+  }
+  constexpr auto kUuid =
+      R"({"type":"string","format":"uuid","pattern":"^([0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[1-8])"
+      R"([0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}|0{8}-0{4}-0{4}-0{4}-0{12})$"})";
+  EXPECT_TRUE(texts_.accepts(kUuid, R"("123e4567-e89b-42d3-a456-426614174000")"));
+  EXPECT_FALSE(texts_.accepts(kUuid, R"("123e4567-e89b-92d3-a456-426614174000")"));
+}
+
 struct Refusal {
   const char* schema;
   const char* message;  // its beginning
@@ -309,6 +324,10 @@ const Refusal kRefusals[] = {
     {R"({"type":"string","pattern":"(a"})", "\"pattern\" at the top has "},
     {R"({"type":"string","pattern":"a","maxLength":3})",
      "\"pattern\" at the top is not supported beside minLength or maxLength"},
+    {R"({"type":"string","allOf":[{"pattern":"a"},{"pattern":"b"}]})",
+     "\"pattern\" at /allOf/1 is not supported beside another of its kind"},
+    {R"({"type":"string","allOf":[{"format":"date"},{"format":"time"}]})",
+     "\"format\" at /allOf/1 is not supported beside another of its kind"},
     {R"({"type":"object","maxProperties":3})",
      "\"maxProperties\" at the top is not supported where"},
     {R"({"type":"object","minProperties":3})", "\"minProperties\" at the top is above 1 and"},
