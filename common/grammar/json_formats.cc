@@ -18,6 +18,8 @@ struct FormatRow {
   "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?" \
   "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 #define FORETOKEN_LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+// Shorter, so that an address has at most 249 characters: RFC 5321 allows 254.
+#define FORETOKEN_MAIL_LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,55}[A-Za-z0-9])?"
 #define FORETOKEN_OCTET "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 
 constexpr FormatRow kFormats[] = {
@@ -29,8 +31,8 @@ constexpr FormatRow kFormats[] = {
      "(T([0-9]{1,6}H([0-9]{1,6}M([0-9]{1,6}S)?)?|[0-9]{1,6}M([0-9]{1,6}S)?|[0-9]{1,6}S))?"
      "|T([0-9]{1,6}H([0-9]{1,6}M([0-9]{1,6}S)?)?|[0-9]{1,6}M([0-9]{1,6}S)?|[0-9]{1,6}S))"},
     {"uuid", "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"},
-    {"email", "[A-Za-z0-9_+-]{1,20}(\\.[A-Za-z0-9_+-]{1,20}){0,2}@" FORETOKEN_LABEL
-              "(\\." FORETOKEN_LABEL "){0,2}\\.[A-Za-z]{2,12}"},
+    {"email", "[A-Za-z0-9_+-]{1,20}(\\.[A-Za-z0-9_+-]{1,20}){0,2}@" FORETOKEN_MAIL_LABEL
+              "(\\." FORETOKEN_MAIL_LABEL "){0,2}\\.[A-Za-z]{2,12}"},
     {"hostname", FORETOKEN_LABEL "(\\." FORETOKEN_LABEL "){0,2}"},
     {"ipv4", FORETOKEN_OCTET "(\\." FORETOKEN_OCTET "){3}"},
     {"ipv6", "[0-9A-Fa-f]{1,4}(:[0-9A-Fa-f]{1,4}){7}"},
@@ -44,6 +46,7 @@ constexpr FormatRow kFormats[] = {
 #undef FORETOKEN_DATE
 #undef FORETOKEN_TIME
 #undef FORETOKEN_LABEL
+#undef FORETOKEN_MAIL_LABEL
 #undef FORETOKEN_OCTET
 
 }  // namespace

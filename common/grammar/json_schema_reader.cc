@@ -170,8 +170,10 @@ ExpressionId JsonSchemaReader::formed_string(const TextForm& form, const CountRa
   const auto limited = with_length(*text, length.min, length.max, characters, expressions_);
   if (!limited) {
     return refused(form.schema, form.keyword,
-                   "is not supported beside minLength or maxLength, unless one part of it alone is "
-                   "repeated: write the length into it");
+                   is_pattern ? "is not supported beside minLength or maxLength, unless one part "
+                                "of it alone is repeated: write the length into it"
+                              : "is not supported beside minLength or maxLength that it does not "
+                                "keep by itself");
   }
   const auto quote = expressions_.literal("\"");
   return text_sequence({quote, *limited, quote}, expressions_);

@@ -275,6 +275,23 @@ TEST_F(JsonSchema, AFormatBesideAPatternIsAnAnnotation) {
   EXPECT_FALSE(texts_.accepts(kUuid, R"("123e4567-e89b-92d3-a456-426614174000")"));
 }
 
+TEST_F(JsonSchema, AnAddressHasNoMoreCharactersThanMailAllows) {
+  const std::string local =
+      std::string(20, 'a') + "." + std::string(20, 'b') + "." + std::string(20, 'c') + "@";
+  const auto address = [&](std::size_t label) {
+    std::string text = "\"" + local;
+    for (int i = 0; i < 3; ++i) text += std::string(label, 'd') + ".";
+    return text + std::string(12, 'e') + "\"";
+  };
+  ASSERT_EQ(address(57).size(), 249U + 2);
+  for (const char* schema : {R"({"type":"string","format":"email"})",
+                             R"({"type":"string","format":"email","maxLength":254})"}) {
+    EXPECT_TRUE(texts_.accepts(schema, R"("a.b@example.com")")) << schema;
+    EXPECT_TRUE(texts_.accepts(schema, address(57))) << schema;
+    EXPECT_FALSE(texts_.accepts(schema, address(63))) << schema;
+  }
+}
+
 struct Refusal {
   const char* schema;
   const char* message;  // its beginning
@@ -324,6 +341,8 @@ const Refusal kRefusals[] = {
     {R"({"type":"string","pattern":"(a"})", "\"pattern\" at the top has "},
     {R"({"type":"string","pattern":"a","maxLength":3})",
      "\"pattern\" at the top is not supported beside minLength or maxLength"},
+    {R"({"type":"string","format":"email","maxLength":100})",
+     "\"format\" at the top is not supported beside minLength or maxLength that it does not keep"},
     {R"({"type":"string","allOf":[{"pattern":"a"},{"pattern":"b"}]})",
      "\"pattern\" at /allOf/1 is not supported beside another of its kind"},
     {R"({"type":"string","allOf":[{"format":"date"},{"format":"time"}]})",
