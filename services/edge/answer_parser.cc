@@ -212,7 +212,7 @@ void AnswerParser::on_byte(char byte) {
         raw_ = byte;
         return start_object(At::kCallNext);
       }
-      at_ = At::kText;
+      at_ = format_ == ToolFormat::kHermes ? At::kBroken : At::kText;
       return on_text(byte);
   }
 }

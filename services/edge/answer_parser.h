@@ -40,7 +40,7 @@ class AnswerParser {
     kArguments,  // Mistral, a call's arguments behind its name
     kListNext,   // behind a call of a list
     kCallNext,   // behind a call
-    kBroken,     // text behind what broke a call, until the call's end marker
+    kBroken,     // text behind a call or what broke it, until the call's end marker
   };
 
   bool is_marker_token(std::string_view text) const;
