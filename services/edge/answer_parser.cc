@@ -49,12 +49,13 @@ void AnswerParser::begin(std::string_view begun, AnswerEvents& events) {
 void AnswerParser::token(std::string_view text, AnswerEvents& events) {
   events_ = &events;
   const bool was_thinking = at_ == At::kThinking;
-  if (is_marker_token(text)) {
+  if (const std::string_view marker = marker_token_at_end(text); !marker.empty()) {
+    pending_ += text.substr(0, text.size() - marker.size());
     drain(true);
-    if (is_awaited(text))
-      on_marker(text);
+    if (is_awaited(marker))
+      on_marker(marker);
     else
-      for (const char byte : text) on_byte(byte);
+      for (const char byte : marker) on_byte(byte);
   } else {
     pending_ += text;
     drain(false);
@@ -71,6 +72,13 @@ void AnswerParser::end(AnswerEvents& events) {
   } else if (at_ == At::kText || at_ == At::kStart || at_ == At::kBroken) {
     text({});
   }
+}
+
+// Bytes of tokens before it may come with it: a decoder holds them back until it has a character.
+std::string_view AnswerParser::marker_token_at_end(std::string_view text) const {
+  for (const std::string& marker : form_.marker_tokens)
+    if (text.ends_with(marker)) return text.substr(text.size() - marker.size());
+  return {};
 }
 
 bool AnswerParser::is_marker_token(std::string_view text) const {

@@ -43,6 +43,7 @@ class AnswerParser {
     kBroken,     // text behind a call or what broke it, until the call's end marker
   };
 
+  std::string_view marker_token_at_end(std::string_view text) const;  // empty: none
   bool is_marker_token(std::string_view text) const;
   bool is_awaited(std::string_view marker) const;
   void drain(bool is_end);
