@@ -14,7 +14,9 @@ namespace {
 bool joins(AnswerEvent& last, const AnswerEvent& event) {
   if (last.index() != event.index()) return false;
   if (auto* text = std::get_if<TextEvent>(&last)) {
-    text->text += std::get<TextEvent>(event).text;
+    const auto& more = std::get<TextEvent>(event);
+    text->text += more.text;
+    text->tokens.insert(text->tokens.end(), more.tokens.begin(), more.tokens.end());
     return true;
   }
   if (auto* thinking = std::get_if<ThinkingEvent>(&last)) {
@@ -65,7 +67,16 @@ void AnswerReader::take(const std::string& text,
   if (ends.size() == tokens.size())
     ends_.insert(ends_.end(), ends.begin(), ends.end());
   else  // of a tokenizer that does not say it
-    ends_.push_back(static_cast<std::uint32_t>(n_read_ + text_.size()));
+    ends_.insert(ends_.end(), tokens.size(), static_cast<std::uint32_t>(n_read_ + text_.size()));
+}
+
+// All is text. Tokens that have none yet, as bytes of a character, wait for it.
+void AnswerReader::add_text(const std::string& text, std::size_t n_tokens, AnswerEvents& events) {
+  n_tokens_ += static_cast<std::uint32_t>(n_tokens);
+  if (text.empty()) return;
+  TextEvent event{text};
+  while (n_named_ < n_tokens_) event.tokens.push_back(n_named_++);
+  events.add(std::move(event));
 }
 
 void AnswerReader::read_tokens(AnswerEvents& events) {
@@ -86,7 +97,7 @@ AnswerEvents AnswerReader::on_piece(const wire::ClientPiece& piece) {
   AnswerEvents events;
   if (piece.form) take_form(*piece.form, events);
   if (!parser_) {
-    if (!piece.text.empty()) events.add(TextEvent{piece.text});
+    add_text(piece.text, piece.token_ids.size(), events);
     return events;
   }
   take(piece.text, piece.token_ids, piece.token_ends);
@@ -98,7 +109,7 @@ AnswerEvents AnswerReader::on_reply(const wire::ClientReply& reply) {
   AnswerEvents events;
   if (reply.form) take_form(*reply.form, events);
   if (!parser_) {
-    if (!reply.text.empty()) events.add(TextEvent{reply.text});
+    add_text(reply.text, reply.token_ids.size(), events);
     return events;
   }
   take(reply.text, reply.token_ids, reply.token_ends);

@@ -19,6 +19,7 @@ namespace foretoken::edge {
 
 struct TextEvent {
   std::string text;
+  std::vector<std::uint32_t> tokens = {};  // whose text it is: their numbers in the answer, from 0
   bool operator==(const TextEvent&) const = default;
 };
 struct ThinkingEvent {
@@ -90,6 +91,7 @@ class AnswerReader {
   void take(const std::string& text,
             const std::vector<TokenId>& tokens,
             const std::vector<std::uint32_t>& ends);
+  void add_text(const std::string& text, std::size_t n_tokens, AnswerEvents& events);
   void read_tokens(AnswerEvents& events);
   AnswerEvents kept(const AnswerEvents& events);
   // The one call that is wanted is there: a later cut takes nothing of the answer.
@@ -100,6 +102,8 @@ class AnswerReader {
   std::string text_;                      // not read yet
   std::size_t n_read_ = 0;                // bytes before it
   std::vector<std::uint32_t> ends_;       // of the tokens that are not read yet
+  std::uint32_t n_tokens_ = 0;            // without a parser
+  std::uint32_t n_named_ = 0;             // of them: with an event
   std::size_t n_calls_ = 0;
 };
 

@@ -48,6 +48,7 @@ void AnswerParser::begin(std::string_view begun, AnswerEvents& events) {
 
 void AnswerParser::token(std::string_view text, AnswerEvents& events) {
   events_ = &events;
+  ++n_tokens_;
   const bool was_thinking = at_ == At::kThinking;
   if (const std::string_view marker = marker_token_at_end(text); !marker.empty()) {
     pending_ += text.substr(0, text.size() - marker.size());
@@ -61,6 +62,9 @@ void AnswerParser::token(std::string_view text, AnswerEvents& events) {
     drain(false);
   }
   if (was_thinking || at_ == At::kThinking) ++n_reasoning_tokens_;
+  // One without a text has it in the next token's.
+  const bool is_decided = pending_.empty() && space_.empty() && raw_.empty() && !text.empty();
+  if (is_decided) open_from_ = n_tokens_;
 }
 
 void AnswerParser::end(AnswerEvents& events) {
@@ -143,16 +147,16 @@ void AnswerParser::drain(bool is_end) {
 void AnswerParser::on_marker(std::string_view marker) {
   using namespace markers;
   if (marker == kThink) {
-    space_.clear();
+    drop_space();
     at_ = At::kThinking;
     skips_space_ = true;
   } else if (marker == kEndThink) {
-    space_.clear();
+    drop_space();
     has_thought_ = true;
     at_ = At::kStart;
     skips_space_ = true;
   } else if (marker == kPythonTag) {
-    space_.clear();
+    drop_space();
   } else if (marker == kToolCall || marker == kToolCalls) {
     raw_ = marker;
     if (marker == kToolCall)
@@ -161,7 +165,7 @@ void AnswerParser::on_marker(std::string_view marker) {
       at_ = At::kCalls;
   } else if (marker == kEndToolCall) {
     if (at_ == At::kObject) raw_ += marker, end_early();
-    space_.clear();
+    drop_space();
     leave_call(At::kText);
   } else if (marker == kCallId) {
     raw_ += marker;
@@ -285,7 +289,7 @@ void AnswerParser::on_arguments(char byte) {
 }
 
 void AnswerParser::begin_call(const std::string& name) {
-  space_.clear();
+  drop_space();
   raw_.clear();
   has_begun_call_ = true;
   events_->add(CallBegin{n_calls_, call_id(format_, rules_.key, n_calls_), name});
@@ -333,13 +337,26 @@ bool AnswerParser::is_tool(std::string_view name) const {
          rules_.tool_names.end();
 }
 
+void AnswerParser::drop_space() {
+  space_.clear();
+  close_tokens_before();
+}
+
+// The tokens before the one that is read are no text.
+void AnswerParser::close_tokens_before() {
+  if (n_tokens_ > 0) open_from_ = std::max(open_from_, n_tokens_ - 1);
+}
+
 void AnswerParser::text(std::string_view text) {
-  std::string all = std::exchange(space_, {});
-  all += text;
-  if (!all.empty()) events_->add(TextEvent{std::move(all)});
+  TextEvent event{std::exchange(space_, {})};
+  event.text += text;
+  if (event.text.empty()) return;
+  while (open_from_ < n_tokens_) event.tokens.push_back(open_from_++);
+  events_->add(std::move(event));
 }
 
 void AnswerParser::think(std::string_view text) {
+  close_tokens_before();
   std::string all = std::exchange(space_, {});
   all += text;
   events_->add(ThinkingEvent{std::move(all)});

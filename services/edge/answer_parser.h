@@ -62,6 +62,8 @@ class AnswerParser {
   void break_call(char byte);
 
   bool is_tool(std::string_view name) const;
+  void drop_space();
+  void close_tokens_before();
   void text(std::string_view text);
   void think(std::string_view text);
 
@@ -85,6 +87,8 @@ class AnswerParser {
   bool has_begun_call_ = false;
   std::size_t n_calls_ = 0;
   std::uint32_t n_reasoning_tokens_ = 0;
+  std::uint32_t n_tokens_ = 0;   // with the one that is read
+  std::uint32_t open_from_ = 0;  // tokens from here on may still turn out to be text
 };
 
 }  // namespace foretoken::edge

@@ -143,6 +143,7 @@ class ResponsesEncoder final : public Encoder {
   std::string finish(const wire::ClientReply& reply) {
     std::string events = write(reader_.on_reply(reply), reply.logprobs);
     if (!item_ && output_.empty()) events += open(TextEvent{});
+    if (item_ && item_->kind == Kind::kMessage) add_end_logprobs();
     const bool is_cut = reader_.finish_reason(reply) == "length";
     return events += close(is_cut ? "incomplete" : status_of_open());
   }
@@ -150,7 +151,7 @@ class ResponsesEncoder final : public Encoder {
   std::string write(const AnswerEvents& list, const std::vector<wire::LogprobEntry>& entries) {
     if (ask_.wants_logprobs)
       for (const auto& entry : logprobs_json(entries, ask_.n_top_logprobs))
-        logprobs_.push_back(entry);
+        entries_.push_back(entry);
     std::string events;
     for (const AnswerEvent& each : list.list()) {
       const bool ends = std::holds_alternative<CallEnd>(each);
@@ -189,7 +190,7 @@ class ResponsesEncoder final : public Encoder {
   }
   std::string delta(const AnswerEvent& each) {
     if (const auto* text = std::get_if<TextEvent>(&each)) {
-      const OrderedJson logprobs = std::exchange(logprobs_, OrderedJson::array());
+      const OrderedJson logprobs = logprobs_of(*text);
       item_->text += text->text;
       for (const auto& entry : logprobs) item_->logprobs.push_back(entry);
       return item_event("response.output_text.delta",
@@ -204,6 +205,21 @@ class ResponsesEncoder final : public Encoder {
                                           : "response.function_call_arguments.delta",
                       {{"delta", added}});
   }
+  // Where a target left entries out, all behind them are missing.
+  OrderedJson logprobs_of(const TextEvent& text) {
+    OrderedJson list = OrderedJson::array();
+    for (const std::uint32_t token : text.tokens) {
+      if (token >= entries_.size()) break;
+      list.push_back(std::move(entries_[token]));
+      n_of_texts_ = token + 1;
+    }
+    return list;
+  }
+  // The token that ends an answer has no text; its entry is of the message that it ends.
+  void add_end_logprobs() {
+    for (; n_of_texts_ < entries_.size(); ++n_of_texts_)
+      item_->logprobs.push_back(std::move(entries_[n_of_texts_]));
+  }
   std::string close(const char* status) {
     if (!item_) return {};
     std::string events;
@@ -214,9 +230,6 @@ class ResponsesEncoder final : public Encoder {
       events = item_event("response.reasoning_text.done", {{"text", item_->text}});
       events += item_event("response.content_part.done", {{"part", item_->part()}});
     } else {
-      // What is said of tokens that gave no text of their own.
-      for (const auto& entry : std::exchange(logprobs_, OrderedJson::array()))
-        item_->logprobs.push_back(entry);
       events = item_event("response.output_text.done",
                           {{"text", item_->text}, {"logprobs", item_->logprobs}});
       events += item_event("response.content_part.done", {{"part", item_->part()}});
@@ -260,10 +273,11 @@ class ResponsesEncoder final : public Encoder {
   const std::string id_;
   const std::int64_t created_;
   AnswerReader reader_;
-  std::string model_;                            // that the events name
-  OrderedJson output_ = OrderedJson::array();    // items that are whole
-  std::optional<OutputItem> item_;               // the one that grows
-  OrderedJson logprobs_ = OrderedJson::array();  // of tokens whose text has not come yet
+  std::string model_;                          // that the events name
+  OrderedJson output_ = OrderedJson::array();  // items that are whole
+  std::optional<OutputItem> item_;             // the one that grows
+  std::vector<OrderedJson> entries_;           // log-probabilities of all tokens
+  std::size_t n_of_texts_ = 0;                 // tokens up to the last one that has a text
   std::uint64_t n_events_ = 0;
   bool has_begun_ = false;
 };

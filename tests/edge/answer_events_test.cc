@@ -450,6 +450,42 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, Answers, testing::ValuesIn(fixtures()), [](co
   return std::string(fixture.param.name);
 });
 
+TEST(AnswerReader, ATextNamesItsTokens) {
+  using Numbers = std::vector<std::uint32_t>;
+  const std::pair<Fixture, Numbers> answers[] = {
+      {{"BesideAThoughtAndACall",
+        kHermes,
+        {"<think>", "\n", "Hm", "\n", "</think>", "\n\n", "Ok", "", ".", " \n", "<tool_call>",
+         "{\"name\":\"f\",\"arguments\":{}}", "</tool_call>", "\n", "bye", " ", ""},
+        "",
+        "tool_calls",
+        5},
+       {6, 7, 8, 14, 15, 16}},
+      {{"BesideMarkersAsText",
+        kHermesByText,
+        {"<thi", "nk>a", "</th", "ink>", " ok <", "b>"},
+        "",
+        "stop",
+        3},
+       {4, 5}},
+      {{"OfWhatIsNoCall", kLlama, {"{\"name\": \"Bob\", ", "\"parameters\": {}}", "!"}, ""},
+       {0, 1, 2}},
+      {{"WithoutAForm", {"none", {}, false, ""}, {"a", "", "b"}, ""}, {0, 1, 2}},
+  };
+  for (const auto& [fixture, wanted] : answers) {
+    std::vector<std::size_t> each(fixture.tokens.size());
+    for (std::size_t i = 0; i < each.size(); ++i) each[i] = i;
+    for (const auto& cuts : {std::vector<std::size_t>{}, each}) {
+      Numbers named;
+      const AnswerEvents events = streamed(fixture, cuts);
+      for (const AnswerEvent& event : events.list())
+        if (const auto* text = std::get_if<TextEvent>(&event))
+          named.insert(named.end(), text->tokens.begin(), text->tokens.end());
+      EXPECT_EQ(named, wanted) << fixture.name << ", " << cuts.size() << " cuts";
+    }
+  }
+}
+
 TEST(AnswerReader, CallsHaveIdsOfTheRequestAndTheirNumber) {
   const auto ids = [](const wire::AnswerForm& form, const char* text, std::uint64_t key) {
     AnswerReader reader({.may_call = true, .tool_names = {}, .one_call = false, .key = key});

@@ -91,6 +91,32 @@ TEST(ResponsesEncoder, EachPartIsAddedBeforeItsTextAndDoneBehindIt) {
   EXPECT_EQ(output[1]["content"][0]["text"], "ok");
 }
 
+// Of a thought, a text, a call and a text, and of the token that ends them.
+TEST(ResponsesEncoder, AMessageHasTheLogProbabilitiesOfItsOwnTokens) {
+  ResponsesAsk ask = responses_ask();
+  ask.wants_logprobs = true;
+  ask.rules.may_call = true;
+  wire::ClientReply reply = response_reply("");
+  reply.form =
+      wire::AnswerForm{"hermes", {"<tool_call>", "</tool_call>", "<think>", "</think>"}, true, ""};
+  for (const char* token : {"<think>", "hm", "</think>", "o", "k", "<tool_call>",
+                            R"({"name":"f","arguments":{}})", "</tool_call>", "bye", ""}) {
+    reply.text += token;
+    reply.token_ids.push_back(1);
+    reply.token_ends.push_back(static_cast<std::uint32_t>(reply.text.size()));
+    reply.logprobs.push_back({.token_id = 1, .logprob = -0.5, .token = token});
+  }
+  const Json whole = Json::parse(responses_encoder(ask, "1", 7)->whole({reply}));
+  std::string found;
+  for (const Json& item : whole["output"]) {
+    if (item["type"] != "message") continue;
+    for (const Json& entry : item["content"][0]["logprobs"])
+      found += entry["token"].get<std::string>() + ",";
+    found += item["content"][0]["text"].get<std::string>() + "|";
+  }
+  EXPECT_EQ(found, "o,k,ok|bye,,bye|");
+}
+
 // Of whatever characters: it is kept as text.
 TEST(ResponsesEncoder, AnAnswerRepeatsItsRequest) {
   const Json body = Json::parse(R"({
