@@ -42,12 +42,14 @@ Result<std::unique_ptr<Tokenizer>> BpeTokenizer::build(const TokenizerJson& json
   if (Result<void> done = made->surround(text, file); !done.ok()) return done.error();
   made->untested_pattern_ = made->spec_.untested_pattern;
   made->chat_template_ = std::move(text.chat_template);
+  made->tool_template_ = std::move(text.tool_template);
   made->compute_vocabulary_fingerprint();
-  made->text_fingerprint_ = StableHash()
-                                .add(json.canonical_hash)
-                                .add(made->chat_template_.value_or(""))
-                                .add(std::uint64_t{made->chat_template_.has_value()})
-                                .value();
+  StableHash hash;
+  hash.add(json.canonical_hash)
+      .add(made->chat_template_.value_or(""))
+      .add(std::uint64_t{made->chat_template_.has_value()});
+  if (made->tool_template_) hash.add(*made->tool_template_);
+  made->text_fingerprint_ = hash.value();
   return std::unique_ptr<Tokenizer>(std::move(made));
 }
 

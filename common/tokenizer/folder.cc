@@ -17,6 +17,7 @@ constexpr std::string_view kSpecialTokensMap = "special_tokens_map.json";
 constexpr std::string_view kGenerationConfig = "generation_config.json";
 constexpr std::string_view kConfig = "config.json";
 constexpr std::string_view kTemplateFile = "chat_template.jinja";
+constexpr std::string_view kToolTemplateFile = "additional_chat_templates/tool_use.jinja";
 
 // An absent file reads as null.
 Result<JsonTree> read_if_present(const std::filesystem::path& folder, std::string_view name) {
@@ -31,37 +32,55 @@ Result<std::string> read_token(const JsonCursor& cursor) {
   return cursor.is(JsonTree::Kind::kObject) ? cursor["content"].string() : cursor.string();
 }
 
-Result<std::string> template_of_list(const JsonCursor& list) {
-  for (const JsonCursor& entry : list.elements()) {
-    Result<std::string> name = entry["name"].string();
-    if (!name.ok()) return name;
-    Result<std::string> text = entry["template"].string();
-    if (!text.ok()) return text;
-    if (*name == "default") return text;
-  }
-  return list.error("an entry named \"default\"", "none");
+Result<std::string> template_in(const JsonCursor& cursor) {
+  Result<std::string> text = cursor.string();
+  if (text.ok() && text->size() > limits::kMaxTemplateBytes)
+    return cursor.error("at most " + std::to_string(limits::kMaxTemplateBytes) + " bytes",
+                        std::to_string(text->size()));
+  return text;
 }
 
-Result<void> read_template(const std::filesystem::path& folder,
-                           const JsonCursor& in_config,
-                           FolderText& into) {
-  Result<std::string> file = read_text_file(folder / kTemplateFile, limits::kMaxTemplateBytes);
-  if (file.ok()) {
-    if (const auto at = utf8::first_invalid(*file))
-      return field_error(kTemplateFile, "", "UTF-8",
-                         "a byte at " + std::to_string(*at) + " that is not");
-    into.chat_template = std::move(*file);
-    return {};
+Result<void> read_template_list(const JsonCursor& list, FolderText& into) {
+  for (const JsonCursor& entry : list.elements()) {
+    Result<std::string> name = entry["name"].string();
+    if (!name.ok()) return name.error();
+    Result<std::string> text = template_in(entry["template"]);
+    if (!text.ok()) return text.error();
+    if (*name == "default") into.chat_template = std::move(*text);
+    if (*name == "tool_use") into.tool_template = std::move(*text);
   }
-  if (file.error().code != ErrorCode::kNotFound) return file.error();
-  if (!in_config.present()) return {};
-  Result<std::string> text =
-      in_config.is(JsonTree::Kind::kArray) ? template_of_list(in_config) : in_config.string();
-  if (!text.ok()) return text.error();
-  if (text->size() > limits::kMaxTemplateBytes)
-    return in_config.error("at most " + std::to_string(limits::kMaxTemplateBytes) + " bytes",
-                           std::to_string(text->size()));
-  into.chat_template = std::move(*text);
+  if (!into.chat_template) return list.error("an entry named \"default\"", "none");
+  return {};
+}
+
+Result<std::optional<std::string>> read_template_file(const std::filesystem::path& folder,
+                                                      std::string_view name) {
+  Result<std::string> file = read_text_file(folder / name, limits::kMaxTemplateBytes);
+  if (!file.ok() && file.error().code == ErrorCode::kNotFound) return std::optional<std::string>();
+  if (!file.ok()) return file.error();
+  if (const auto at = utf8::first_invalid(*file))
+    return field_error(name, "", "UTF-8", "a byte at " + std::to_string(*at) + " that is not");
+  return std::optional(std::move(*file));
+}
+
+// As in Transformers templates in files of their own replace those of the configuration.
+Result<void> read_templates(const std::filesystem::path& folder,
+                            const JsonCursor& in_config,
+                            FolderText& into) {
+  Result<std::optional<std::string>> file = read_template_file(folder, kTemplateFile);
+  if (!file.ok()) return file.error();
+  Result<std::optional<std::string>> tool_file = read_template_file(folder, kToolTemplateFile);
+  if (!tool_file.ok()) return tool_file.error();
+  if (*file) {
+    into.chat_template = std::move(*file);
+  } else if (in_config.is(JsonTree::Kind::kArray)) {
+    if (Result<void> read = read_template_list(in_config, into); !read.ok()) return read;
+  } else if (in_config.present()) {
+    Result<std::string> text = template_in(in_config);
+    if (!text.ok()) return text.error();
+    into.chat_template = std::move(*text);
+  }
+  if (*tool_file) into.tool_template = std::move(*tool_file);
   return {};
 }
 
@@ -125,7 +144,7 @@ Result<FolderText> read_folder_text(const std::filesystem::path& folder) {
   if (Result<void> read = read_tokens(config, JsonCursor(kSpecialTokensMap, &*token_map, ""), text);
       !read.ok())
     return read.error();
-  if (Result<void> read = read_template(folder, config["chat_template"], text); !read.ok())
+  if (Result<void> read = read_templates(folder, config["chat_template"], text); !read.ok())
     return read.error();
   const JsonCursor model_root(kConfig, &*model, "");
   for (const JsonCursor& eos :

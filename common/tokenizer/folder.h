@@ -1,5 +1,5 @@
 // What the small files of a model folder say about text: which tokens begin and end one, and the
-// chat template. The large file, tokenizer.json or tokenizer.model, is read elsewhere.
+// chat templates. The large file, tokenizer.json or tokenizer.model, is read elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@ struct FolderText {
   std::vector<std::int64_t> eos_ids;  // of generation_config.json, else config.json; may be empty
   std::string eos_file;               // where they stand
   std::optional<std::string> chat_template;
+  std::optional<std::string> tool_template;  // in its place where a request has tools
 };
 
 Result<FolderText> read_folder_text(const std::filesystem::path& folder);

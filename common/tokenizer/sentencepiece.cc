@@ -111,12 +111,12 @@ class SentencePieceTokenizer final : public Tokenizer {
         tokens_[id].bytes = token_bytes_under(decoder_, decoder_input(static_cast<TokenId>(id)));
     if (Result<void> done = find_ends(text); !done.ok()) return done;
     chat_template_ = std::move(text.chat_template);
+    tool_template_ = std::move(text.tool_template);
     compute_vocabulary_fingerprint();
-    text_fingerprint_ = StableHash()
-                            .add(*bytes)
-                            .add(vocabulary_fingerprint_)
-                            .add(chat_template_.value_or(""))
-                            .value();
+    StableHash hash;
+    hash.add(*bytes).add(vocabulary_fingerprint_).add(chat_template_.value_or(""));
+    if (tool_template_) hash.add(*tool_template_);
+    text_fingerprint_ = hash.value();
     return {};
   }
 

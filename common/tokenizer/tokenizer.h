@@ -76,10 +76,12 @@ class Tokenizer {
   // ids left out.
   Fingerprint vocabulary_fingerprint() const { return vocabulary_fingerprint_; }
   // Equal exactly when the same text and the same messages become the same ids: tokenizer file and
-  // chat template.
+  // chat templates.
   Fingerprint text_fingerprint() const { return text_fingerprint_; }
 
   const std::optional<std::string>& chat_template() const { return chat_template_; }
+  // The one for requests with tools; none: that for all.
+  const std::optional<std::string>& tool_template() const { return tool_template_; }
   std::string_view bos_token() const;  // empty if there is none
   std::string_view eos_token() const;  // as tokenizer_config.json names it
 
@@ -104,6 +106,7 @@ class Tokenizer {
   std::optional<TokenId> bos_id_;
   std::optional<TokenId> eos_token_id_;
   std::optional<std::string> chat_template_;
+  std::optional<std::string> tool_template_;
   std::string untested_pattern_;
   Fingerprint vocabulary_fingerprint_ = 0;
   Fingerprint text_fingerprint_ = 0;

@@ -3,6 +3,7 @@
 #include <pybind11/embed.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -162,11 +163,14 @@ ChatTemplate::~ChatTemplate() {
   impl_.reset();
 }
 
-Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string_view source,
-                                                            const SpecialTokens& tokens,
-                                                            const ChatTemplateLimits& limits) {
-  if (source.size() > limits.max_source_bytes)
-    return Error{ErrorCode::kMalformed, "the chat template has " + std::to_string(source.size()) +
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(
+    std::string_view source,
+    const SpecialTokens& tokens,
+    const ChatTemplateLimits& limits,
+    std::optional<std::string_view> tool_source) {
+  const std::size_t n_bytes = std::max(source.size(), tool_source.value_or("").size());
+  if (n_bytes > limits.max_source_bytes)
+    return Error{ErrorCode::kMalformed, "the chat template has " + std::to_string(n_bytes) +
                                             " bytes; the limit is " +
                                             std::to_string(limits.max_source_bytes)};
   Result<Interpreter*> interpreter = Interpreter::get();
@@ -178,7 +182,10 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::compile(std::string_view sou
     impl->limits = limits;
     for (const auto& [name, text] : tokens) impl->tokens[py::str(name)] = py::str(text);
     const StepLimit watch(kMaxCompileSteps, kMaxCompileTime);
-    impl->compiled = (**interpreter)["compile_template"](py::str(source.data(), source.size()));
+    const py::object for_tools =
+        tool_source ? py::object(py::str(tool_source->data(), tool_source->size())) : py::none();
+    impl->compiled =
+        (**interpreter)["compile_template"](py::str(source.data(), source.size()), for_tools);
     return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(impl)));
   } catch (py::error_already_set& error) {
     return Error{ErrorCode::kMalformed,

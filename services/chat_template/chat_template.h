@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,11 +34,14 @@ class ChatTemplate {
   // "</s>"}, …
   using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
 
-  // Refused: a source that is too long or no Jinja2 (kMalformed), an interpreter that does not
-  // start (kUnavailable).
-  static Result<std::unique_ptr<ChatTemplate>> compile(std::string_view source,
-                                                       const SpecialTokens& tokens,
-                                                       const ChatTemplateLimits& limits = {});
+  // `tool_source` is rendered in place of `source` where the variables have `tools` that are not
+  // null, as in Transformers. Refused: a source that is too long or no Jinja2 (kMalformed), an
+  // interpreter that does not start (kUnavailable).
+  static Result<std::unique_ptr<ChatTemplate>> compile(
+      std::string_view source,
+      const SpecialTokens& tokens,
+      const ChatTemplateLimits& limits = {},
+      std::optional<std::string_view> tool_source = {});
   ~ChatTemplate();
 
   // `messages_json` is an array of objects. `extra_variables_json` is an object, or empty for none;

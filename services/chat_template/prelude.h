@@ -215,8 +215,10 @@ class BadInput(Exception):
     pass
 
 
-def compile_template(source):
-    return environment.from_string(source)
+def compile_template(source, tool_source):
+    """The template for requests without tools and that for those with tools."""
+    template = environment.from_string(source)
+    return template, template if tool_source is None else environment.from_string(tool_source)
 
 
 def alias_reasoning(message):
@@ -241,7 +243,7 @@ def parse(text, name, kind):
     return value
 
 
-def render(template, tokens, messages, add_generation_prompt, extra, limit):
+def render(templates, tokens, messages, add_generation_prompt, extra, limit):
     messages = parse(messages, "messages", list)
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
@@ -251,6 +253,7 @@ def render(template, tokens, messages, add_generation_prompt, extra, limit):
         variables.update(parse(extra, "variables", dict))
     variables["messages"] = [alias_reasoning(message) for message in messages]
     variables["add_generation_prompt"] = add_generation_prompt
+    template = templates[0 if variables["tools"] is None else 1]
     pieces, size = [], 0
     for piece in template.generate(variables):
         size += len(piece)

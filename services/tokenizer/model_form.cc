@@ -27,8 +27,8 @@ ToolFormat tool_format_in(std::string_view chat_template) {
 
 ModelForm ModelForm::of(const Tokenizer& tokenizer, std::string_view tool_format) {
   ModelForm form;
-  const std::string_view source =
-      tokenizer.chat_template() ? std::string_view(*tokenizer.chat_template()) : std::string_view();
+  const std::string usual = tokenizer.chat_template().value_or("");
+  const std::string source = tokenizer.tool_template().value_or(usual);
   form.tool_format = value_named<ToolFormat>(tool_format).value_or(tool_format_in(source));
   for (const std::string_view marker : kMarkers) {
     const auto id = tokenizer.token_to_id(marker);
@@ -40,7 +40,7 @@ ModelForm ModelForm::of(const Tokenizer& tokenizer, std::string_view tool_format
     return std::find(form.marker_tokens.begin(), form.marker_tokens.end(), marker) !=
            form.marker_tokens.end();
   };
-  form.reasons = has(source, markers::kEndThink) ||
+  form.reasons = has(usual, markers::kEndThink) || has(source, markers::kEndThink) ||
                  (is_token(markers::kThink) && is_token(markers::kEndThink));
   switch (form.tool_format) {
     case ToolFormat::kNone:

@@ -1,6 +1,6 @@
 // How a model marks calls of tools and thoughts in what it writes: found in the text of its chat
-// template, or named by model.tool_format. What it means in an answer is read at the edge; here is
-// what only the vocabulary and the template can say.
+// template (of that for tools, where there are two), or named by model.tool_format. What it means
+// in an answer is read at the edge; here is what only the vocabulary and the template can say.
 #pragma once
 
 #include <string>

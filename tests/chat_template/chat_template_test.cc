@@ -105,6 +105,22 @@ TEST(ChatTemplate, RefusesASourceThatIsNotATemplate) {
   EXPECT_THAT(large.error().message, HasSubstr("262144"));
 }
 
+TEST(ChatTemplate, ASecondTemplateIsForRequestsWithTools) {
+  const auto both =
+      ChatTemplate::compile("{{ messages[0].content }}", kTokens, {}, "{{ tools[0] }}");
+  ASSERT_TRUE(both.ok()) << both.error().message;
+  for (const char* variables : {"", "{}", R"({"tools":null})"})
+    EXPECT_EQ(value_or_throw((*both)->render(kHello, true, variables)), "Hello") << variables;
+  EXPECT_EQ(value_or_throw((*both)->render(kHello, true, R"({"tools":["f"]})")), "f");
+  EXPECT_EQ(value_or_throw(compile("{{ tools[0] }}")->render(kHello, true, R"({"tools":["f"]})")),
+            "f");
+  for (const std::string& source : {std::string("{% for %}"), std::string(300u << 10, 'x')}) {
+    const auto refused = ChatTemplate::compile("", kTokens, {}, source);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kMalformed);
+  }
+}
+
 TEST(ChatTemplate, RefusesMessagesThatAreNot) {
   for (const char* messages : {"", "{}", "[1]", "[", "null", "\"x\"", "[{\"a\":NaN}]",
                                "[{\"role\":\"user\",\"content\":\"\\ud800\"}]", "\xff\xfe"}) {

@@ -111,6 +111,15 @@ TEST_F(FingerprintOf, TextAloneNoticesHowTextBecomesIds) {
   EXPECT_EQ(fingerprints().vocabulary, before.vocabulary);
   EXPECT_NE(fingerprints("chat_template.jinja", "other").text,
             fingerprints().text);  // the file wins
+  const auto list_with = [](const char* name) {
+    return Json::array({{{"name", "default"}, {"template", "{{ messages[0] }}"}},
+                        {{"name", name}, {"template", "{{ tools }}"}}});
+  };
+  const Fingerprint of_text = fingerprints().text;
+  config_["chat_template"] = list_with("rag");
+  EXPECT_EQ(fingerprints().text, of_text);  // it is never rendered
+  config_["chat_template"] = list_with("tool_use");
+  EXPECT_NE(fingerprints().text, of_text);
 }
 
 TEST(Fingerprints, DifferBetweenAllFamilies) {

@@ -249,11 +249,20 @@ TEST(Folder, SaysWhereTextBeginsAndEnds) {
   EXPECT_THAT((*loaded)->eos_ids(), ElementsAre(1, 2));
   EXPECT_FALSE((*loaded)->bos_id());  // null means none, even if the older file names one
   EXPECT_EQ((*loaded)->chat_template(), "d");
+  EXPECT_EQ((*loaded)->tool_template(), "t");
 
   folder.write("chat_template.jinja", "j");
   loaded = Tokenizer::load(folder.path());
   ASSERT_TRUE(loaded.ok());
   EXPECT_EQ((*loaded)->chat_template(), "j");
+  EXPECT_FALSE((*loaded)->tool_template());
+
+  std::filesystem::create_directory(folder.path() / "additional_chat_templates");
+  folder.write("additional_chat_templates/tool_use.jinja", "jt");
+  loaded = Tokenizer::load(folder.path());
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ((*loaded)->chat_template(), "j");
+  EXPECT_EQ((*loaded)->tool_template(), "jt");
 }
 
 TEST(Folder, AddsBosWhereThePostProcessorIsSilent) {

@@ -18,6 +18,7 @@
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "services/chat_template/chat_template.h"
+#include "tests/support/temp_folder.h"
 
 namespace foretoken {
 namespace {
@@ -669,6 +670,21 @@ TEST(ModelForm, IsFoundInTheTextOfATemplate) {
   const ModelForm named = ModelForm::of(demo_tokenizer(), "mistral");
   EXPECT_EQ(named.before_name + "f" + named.after_name,
             "[TOOL_CALLS][{\"name\": \"f\", \"arguments\":");
+}
+
+// As Hermes 3 has it: the template for conversations without tools has no calls in it.
+TEST(ModelForm, IsFoundInTheTemplateForTools) {
+  const test::TempFolder folder;
+  const std::filesystem::path demo = std::string(FORETOKEN_SOURCE_DIR) + "/models/demo-target";
+  std::filesystem::copy_file(demo / "tokenizer.json", folder / "tokenizer.json");
+  folder.write("tokenizer_config.json",
+               R"({"chat_template": [{"name": "default", "template": "{{ messages }}</think>"},
+                                     {"name": "tool_use", "template": "[TOOL_CALLS] ["}]})");
+  const auto tokenizer = value_or_throw(Tokenizer::load(folder.path()));
+  const ModelForm form = ModelForm::of(*tokenizer, "auto");
+  EXPECT_EQ(form.tool_format, ToolFormat::kMistral);
+  EXPECT_EQ(form.before_name, "[TOOL_CALLS] [{\"name\": \"");
+  EXPECT_TRUE(form.reasons);
 }
 
 TEST_F(TokenizerServiceTest, ABadWordIsBannedAtTheBeginningAndAfterASpace) {
