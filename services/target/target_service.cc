@@ -21,9 +21,10 @@ constexpr Duration kLastWords = std::chrono::milliseconds(500);
 // What the client expects is a source of its own beside those that are configured.
 ProposerSet proposers_of(const wire::Open& open, const TargetServiceOptions& options) {
   const ProposerSet asked = wire::proposers_named(open.proposer, open.proposers);
-  if (!asked.contains(ProposerKind::kDefault)) return asked.sources();
-  ProposerSet set = options.proposers.sources();
-  if (!open.prediction.empty() && options.allow_prediction) set.add(ProposerKind::kPrediction);
+  const bool is_default = asked.contains(ProposerKind::kDefault);
+  ProposerSet set = is_default ? options.proposers.sources() : asked.sources();
+  if (is_default && !open.prediction.empty()) set.add(ProposerKind::kPrediction);
+  if (!options.allow_prediction) set.remove(ProposerKind::kPrediction);
   return set;
 }
 

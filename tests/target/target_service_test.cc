@@ -56,6 +56,9 @@ class RouterBus final : public Bus {
 
 class TargetServiceTest : public testing::Test {
  protected:
+  explicit TargetServiceTest(const TargetServiceOptions& with = {.router = "ipc://router",
+                                                                 .lookup_len = 16})
+      : options(with) {}
   void SetUp() override {
     configure_log(LogLevel::kError, LogFormat::kText, "test");
     bus.clock.set(TimePoint{} + seconds(100));
@@ -101,12 +104,9 @@ class TargetServiceTest : public testing::Test {
                       {.each = {&drafts, &memories}, .watch = &drafts},
                       {.kv = {.n_blocks = 64}, .max_running = 2, .max_waiting = 1}};
   Metrics metrics;
-  TargetService service{{.router = "ipc://router", .lookup_len = 16},
-                        {.role = wire::Role::kTarget},
-                        engine,
-                        {drafts, &memories},
-                        speaker,
-                        metrics};
+  TargetServiceOptions options;
+  TargetService service{
+      options, {.role = wire::Role::kTarget}, engine, {drafts, &memories}, speaker, metrics};
 };
 
 TEST_F(TargetServiceTest, AnOpenedRequestEndsInTokensAndOneDone) {
@@ -326,6 +326,22 @@ TEST_F(TargetServiceTest, ALookupIsAllowedMoreGuessesThanADraft) {
     ASSERT_EQ(1u, done.size());
     EXPECT_EQ(each.allowed, done[0].draft_len) << n;
   }
+}
+
+class WithoutPredictions : public TargetServiceTest {
+ protected:
+  WithoutPredictions() : TargetServiceTest({.router = "ipc://router", .allow_prediction = false}) {}
+};
+
+TEST_F(WithoutPredictions, ARequestThatNamesThePredictionIsDecodedPlainly) {
+  wire::Open request = open();
+  request.prediction = {1, 2};
+  request.proposer = ProposerKind::kPrediction;
+  hear(request);
+  turn(20);
+  const auto done = bus.take<wire::Done>();
+  ASSERT_EQ(1u, done.size());
+  EXPECT_EQ("disabled", done[0].fallback_reason);
 }
 
 TEST_F(TargetServiceTest, ARepeatedOpenIsAnsweredFromWhereItStands) {
