@@ -28,6 +28,12 @@ constexpr std::uint64_t kBytesPerThread = std::uint64_t{16} << 20;
 // A pass of the target uses a dozen guesses at most; 8 gained as much as 16 in simulations.
 constexpr std::uint32_t kRunAhead = 16;
 
+MemorySharing sharing_of(const MemorySection& memory) {
+  return memory.share == "all"   ? MemorySharing::kAll
+         : memory.share == "off" ? MemorySharing::kOff
+                                 : MemorySharing::kTenant;
+}
+
 }  // namespace
 
 // The draft's context may end before the target's: there it sends no more guesses, and the target
@@ -101,13 +107,14 @@ wire::Hello draft_hello(const Config& config,
 MemoryGuesserOptions memory_guesser_options(const Config& config,
                                             const ModelVocabulary& vocabulary) {
   const MemorySection& memory = config.memory;
-  return {.memories = {.n_places = memory.tokens, .tenant_share = memory.tenant_share},
+  const MemorySharing sharing = sharing_of(memory);
+  // Texts that all share are as those of one tenant.
+  const double share = sharing == MemorySharing::kAll ? 1 : memory.tenant_share;
+  return {.memories = {.n_places = memory.tokens, .tenant_share = share},
           .rules = {.min_match = memory.min_match,
                     .max_len = memory.max_len,
                     .min_share = memory.min_share},
-          .sharing = memory.share == "all"   ? MemorySharing::kAll
-                     : memory.share == "off" ? MemorySharing::kOff
-                                             : MemorySharing::kTenant,
+          .sharing = sharing,
           .n_ids = vocabulary.n_ids,
           .first_document = random_u64(),
           .clock = steady_now};

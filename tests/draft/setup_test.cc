@@ -19,5 +19,14 @@ TEST(PlanOf, NamesTheDraftsFolderKeysAndWhatIsWanted) {
   EXPECT_GT(plan.bytes_per_thread, 0u);
 }
 
+TEST(MemoryOptions, TextsThatAllShareMayTakeAllPlaces) {
+  Config config;
+  config.memory.tenant_share = 0.125;
+  config.memory.share = "tenant";
+  EXPECT_EQ(memory_guesser_options(config, {}).memories.tenant_share, 0.125);
+  config.memory.share = "all";
+  EXPECT_EQ(memory_guesser_options(config, {}).memories.tenant_share, 1);
+}
+
 }  // namespace
 }  // namespace foretoken
