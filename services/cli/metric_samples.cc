@@ -104,6 +104,11 @@ std::vector<MetricSample> read_samples(std::string_view text) {
   return samples;
 }
 
+bool has_sample(const std::vector<MetricSample>& samples, const Choice& choice) {
+  return std::any_of(samples.begin(), samples.end(),
+                     [&](const MetricSample& sample) { return is_of(sample, choice, {}); });
+}
+
 double sum_of(const std::vector<MetricSample>& samples, const Choice& choice) {
   return sum_of(samples, choice, {});
 }

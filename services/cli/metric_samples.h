@@ -27,6 +27,9 @@ struct Choice {
   std::map<std::string, std::string> labels = {};
 };
 
+// False where no service counts this.
+bool has_sample(const std::vector<MetricSample>& samples, const Choice& choice);
+
 // Sum of the samples of a choice as they are: for gauges.
 double sum_of(const std::vector<MetricSample>& samples, const Choice& choice);
 

@@ -70,16 +70,23 @@ TopDraft draft_of(const wire::ServiceStatus& now,
                   double seconds) {
   const std::map<std::string, std::string> own{{"service", now.name}};
   const double guessed = growth.of({"draft_tokens_total", own});
+  const auto share_of = [&](const char* name) -> std::optional<double> {
+    if (!has_sample(samples, {name, own})) return std::nullopt;
+    return part_of(growth.of({name, own}), guessed);
+  };
+  const Choice kv{"draft_kv_cache_usage_perc", own};
+  std::optional<double> kv_used;
+  if (has_sample(samples, kv)) kv_used = sum_of(samples, kv);
   Choice propose = phase_of("propose");
   propose.labels.insert(own.begin(), own.end());
   return {.name = now.name,
           .model = now.model,
           .note = now.note,
           .guesses_per_second = seconds > 0 ? guessed / seconds : 0,
-          .kept = part_of(growth.of({"draft_tokens_kept_total", own}), guessed),
-          .cut = part_of(growth.of({"draft_tokens_cut_total", own}), guessed),
+          .kept = share_of("draft_tokens_kept_total"),
+          .cut = share_of("draft_tokens_cut_total"),
+          .kv_used = kv_used,
           .n_sequences = static_cast<std::uint64_t>(sum_of(samples, {"draft_sequences", own})),
-          .kv_used = sum_of(samples, {"draft_kv_cache_usage_perc", own}),
           .p50_s = growth.quantile(0.5, propose),
           .p99_s = growth.quantile(0.99, propose)};
 }
@@ -144,7 +151,7 @@ OrderedJson json_of(const TopDraft& d) {
           {"kept", json_of(d.kept)},
           {"cut", json_of(d.cut)},
           {"sequences", d.n_sequences},
-          {"kv_used", d.kv_used},
+          {"kv_used", json_of(d.kv_used)},
           {"p50_s", json_of(d.p50_s)},
           {"p99_s", json_of(d.p99_s)},
           {"note", d.note}};

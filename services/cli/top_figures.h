@@ -33,10 +33,11 @@ struct TopService {
 struct TopDraft {
   std::string name, model, note;
   double guesses_per_second = 0;
+  // Of a model; a memory of texts does not count these.
   std::optional<double> kept;  // of the guesses, those that a target committed
   std::optional<double> cut;   // thrown away before a target saw them, or after it went elsewhere
+  std::optional<double> kv_used;
   std::uint64_t n_sequences = 0;
-  double kv_used = 0;
   std::optional<double> p50_s, p99_s;  // from a question to its answer
 };
 

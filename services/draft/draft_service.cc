@@ -319,13 +319,7 @@ void DraftService::list_metrics(Metrics& metrics) {
   metrics.gauge("draft_links", links_.size());
   metrics.counter("draft_link_fallbacks_total", n_fallbacks_);
   metrics.histogram("spec_decode_round_seconds", propose_, {{"phase", "propose"}});
-  metrics.counter("draft_steps_total", now.n_steps);
   metrics.counter("draft_tokens_total", now.n_drafted);
-  metrics.counter("draft_tokens_kept_total", now.n_kept);
-  metrics.counter("draft_tokens_cut_total", now.n_cut);
-  metrics.counter("draft_branches_total", now.n_branches);
-  metrics.counter("draft_branches_taken_total", now.n_branches_taken);
-  metrics.counter("draft_branch_tokens_total", now.n_branch_tokens);
   metrics.counter("draft_needs_total", now.n_needs);
   metrics.counter("draft_busy_total", now.n_busy);
   guesser_.list_metrics(metrics);

@@ -36,11 +36,17 @@ class ModelGuesser final : public Guesser {
   DraftSnapshot snapshot() const override { return engine_.snapshot(); }
   void check(TimePoint now) override { engine_.check_ranks(now); }
   void list_metrics(Metrics& metrics) const override {
-    const KvStats kv = engine_.snapshot().kv;
-    metrics.gauge("draft_kv_cache_usage_perc", kv.usage());
-    metrics.gauge("draft_kv_cache_blocks", kv.n_free, {{"state", "free"}});
-    metrics.gauge("draft_kv_cache_blocks", kv.n_used, {{"state", "used"}});
-    metrics.gauge("draft_kv_cache_blocks", kv.n_cached, {{"state", "cached"}});
+    const DraftSnapshot now = engine_.snapshot();
+    metrics.gauge("draft_kv_cache_usage_perc", now.kv.usage());
+    metrics.gauge("draft_kv_cache_blocks", now.kv.n_free, {{"state", "free"}});
+    metrics.gauge("draft_kv_cache_blocks", now.kv.n_used, {{"state", "used"}});
+    metrics.gauge("draft_kv_cache_blocks", now.kv.n_cached, {{"state", "cached"}});
+    metrics.counter("draft_steps_total", now.n_steps);
+    metrics.counter("draft_tokens_kept_total", now.n_kept);
+    metrics.counter("draft_tokens_cut_total", now.n_cut);
+    metrics.counter("draft_branches_total", now.n_branches);
+    metrics.counter("draft_branches_taken_total", now.n_branches_taken);
+    metrics.counter("draft_branch_tokens_total", now.n_branch_tokens);
   }
 
  private:

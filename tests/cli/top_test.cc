@@ -190,6 +190,24 @@ TEST(TopFigures, AsJsonHaveEveryNumber) {
   EXPECT_EQ("draft-0", json["drafts"][0]["name"].get<std::string>());
 }
 
+// A memory of texts, which counts neither guesses kept and cut nor blocks.
+TEST(TopFigures, ShowNothingOfADraftThatItDoesNotCount) {
+  const auto guessed = [](const std::string& kept, int n) {
+    return look(10 + n, kept + "foretoken_draft_tokens_total{service=\"draft-0\"} " +
+                            std::to_string(100 * n) + "\n");
+  };
+  const std::string none_kept = "foretoken_draft_tokens_kept_total{service=\"draft-0\"} 0\n";
+  EXPECT_THAT(top_figures(guessed(none_kept, 1), guessed(none_kept, 2)).drafts.at(0).kept,
+              Optional(DoubleEq(0)));
+  const auto f = top_figures(guessed("", 1), guessed("", 2));
+  const TopDraft& memory = f.drafts.at(0);
+  EXPECT_EQ(100, memory.guesses_per_second);
+  EXPECT_EQ(std::nullopt, memory.kept);
+  EXPECT_EQ(std::nullopt, memory.cut);
+  EXPECT_EQ(std::nullopt, memory.kv_used);
+  EXPECT_TRUE(top_json(f)["drafts"][0]["kv_used"].is_null());
+}
+
 // ---- the page
 
 std::string text_of(const std::vector<PageLine>& lines) {

@@ -12,6 +12,7 @@
 #include "common/spec/prefix_hash.h"
 #include "kernels/include/backend.h"
 #include "kernels/include/numerics.h"
+#include "services/draft/memory_guesser.h"
 #include "services/draft/model_guesser.h"
 #include "tests/support/scripted_model.h"
 
@@ -145,6 +146,25 @@ TEST_F(DraftServiceTest, SaysHowLongItTookForItsAnswer) {
   EXPECT_NE(metrics.text().find("spec_decode_round_seconds_sum{phase=\"propose\"} 0.003\n"),
             std::string::npos)
       << metrics.text();
+}
+
+// A zero of what a memory does not count would read as guesses of which none was right.
+TEST_F(DraftServiceTest, ListsWhatItsKindOfGuesserCounts) {
+  MemoryGuesser memory({.clock = [] { return TimePoint{}; }});
+  Metrics of_memory;
+  DraftService remembering{
+      {.router = "ipc://router"}, {.role = wire::Role::kDraft}, memory, speaker, of_memory};
+  remembering.start(bus);
+  wire::Speaker router{WorkerId{9}, Incarnation{1}};
+  remembering.on_message({.peer = {.socket = kRouter, .routing = {}},
+                          .frames = wire::encode(router, {}, wire::MetricsRequest{})});
+  hear_router(wire::MetricsRequest{});
+  for (const char* name : {"draft_steps_total", "draft_tokens_kept_total", "draft_tokens_cut_total",
+                           "draft_branches_total"}) {
+    EXPECT_NE(metrics.text().find(name), std::string::npos) << name;
+    EXPECT_EQ(of_memory.text().find(name), std::string::npos) << name;
+  }
+  EXPECT_NE(of_memory.text().find("draft_tokens_total"), std::string::npos);
 }
 
 TEST_F(DraftServiceTest, RefusesByNameWhatItWouldGuessForInVain) {
