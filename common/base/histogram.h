@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "common/base/check.h"
 #include "common/base/clock.h"
 
 namespace foretoken {
@@ -30,6 +31,12 @@ class Histogram {
   // In seconds. A negative one is zero.
   void observe(Duration duration) {
     observe(std::max(0.0, std::chrono::duration<double>(duration).count()));
+  }
+  // All that another one of the same bounds has observed.
+  void add(const Histogram& other) {
+    FORETOKEN_CHECK(other.counts_.size() == counts_.size());
+    for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+    sum_ += other.sum_;
   }
 
   std::span<const double> bounds() const { return bounds_; }

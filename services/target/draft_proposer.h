@@ -160,6 +160,12 @@ class DraftProposer final : public Proposer, public DraftWatch {
 struct DraftPools {
   DraftProposer& models;
   DraftProposer* memories = nullptr;
+
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    visit(models);
+    if (memories != nullptr) visit(*memories);
+  }
 };
 
 }  // namespace foretoken

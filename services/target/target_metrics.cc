@@ -1,6 +1,8 @@
 #include "services/target/target_metrics.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 
 #include "common/base/proposer_set.h"
 
@@ -14,8 +16,7 @@ void TargetMetrics::list(const wire::Hello& hello, Metrics& metrics) {
   metrics.gauge("kv_cache_blocks", now.kv.n_free, {{"state", "free"}});
   metrics.gauge("kv_cache_blocks", now.kv.n_used, {{"state", "used"}});
   metrics.gauge("kv_cache_blocks", now.kv.n_cached, {{"state", "cached"}});
-  metrics.gauge("drafts_assigned",
-                drafts_.n_drafts() + (memories_ == nullptr ? 0 : memories_->n_drafts()));
+  metrics.gauge("drafts_assigned", n_drafts());
   list_links(metrics);
   metrics.counter("generation_tokens_total", now.n_tokens);
   metrics.counter("prompt_tokens_total", now.n_prompt_rows);
@@ -25,7 +26,7 @@ void TargetMetrics::list(const wire::Hello& hello, Metrics& metrics) {
   metrics.histogram("request_prefill_time_seconds", tally.prefill);
   metrics.histogram("request_decode_time_seconds", tally.decode);
   metrics.histogram("request_time_per_output_token_seconds", tally.per_token);
-  metrics.histogram("spec_decode_round_seconds", drafts_.transport(), {{"phase", "transport"}});
+  metrics.histogram("spec_decode_round_seconds", transport(), {{"phase", "transport"}});
   metrics.histogram("spec_decode_round_seconds", tally.wait, {{"phase", "wait"}});
   metrics.histogram("spec_decode_round_seconds", tally.verify, {{"phase", "verify"}});
   metrics.histogram("spec_decode_round_seconds", tally.commit, {{"phase", "commit"}});
@@ -53,11 +54,36 @@ void TargetMetrics::list(const wire::Hello& hello, Metrics& metrics) {
                     {{"reason", std::string(kFallbackNames[i])}});
 }
 
+std::size_t TargetMetrics::n_drafts() const {
+  std::size_t n = 0;
+  pools_.for_each([&](const DraftProposer& pool) { n += pool.n_drafts(); });
+  return n;
+}
+
 std::vector<std::pair<std::string, std::string_view>> TargetMetrics::links() const {
-  auto all = drafts_.links();
-  if (memories_ == nullptr) return all;
-  const auto more = memories_->links();
-  all.insert(all.end(), more.begin(), more.end());
+  std::vector<std::pair<std::string, std::string_view>> all;
+  pools_.for_each(
+      [&](const DraftProposer& pool) { std::ranges::move(pool.links(), std::back_inserter(all)); });
+  return all;
+}
+
+std::vector<wire::DraftSetAside> TargetMetrics::set_aside() const {
+  std::vector<wire::DraftSetAside> all;
+  pools_.for_each([&](const DraftProposer& pool) {
+    std::ranges::move(pool.set_aside(), std::back_inserter(all));
+  });
+  return all;
+}
+
+std::uint64_t TargetMetrics::total(std::uint64_t DraftCounters::*counter) const {
+  std::uint64_t n = 0;
+  pools_.for_each([&](const DraftProposer& pool) { n += pool.counters().*counter; });
+  return n;
+}
+
+Histogram TargetMetrics::transport() const {
+  Histogram all(round_bounds());
+  pools_.for_each([&](const DraftProposer& pool) { all.add(pool.transport()); });
   return all;
 }
 
@@ -69,9 +95,9 @@ void TargetMetrics::list_links(Metrics& metrics) {
   for (const auto& link : links_seen_)
     metrics.gauge("draft_link", now.contains(link) ? 1 : 0,
                   {{"draft", link.first}, {"tier", link.second}});
-  metrics.counter("draft_link_fallbacks_total", drafts_.counters().fallbacks);
-  metrics.counter("drafts_set_aside_total", drafts_.counters().set_aside);
-  metrics.gauge("drafts_aside", drafts_.set_aside().size());
+  metrics.counter("draft_link_fallbacks_total", total(&DraftCounters::fallbacks));
+  metrics.counter("drafts_set_aside_total", total(&DraftCounters::set_aside));
+  metrics.gauge("drafts_aside", set_aside().size());
 }
 
 }  // namespace foretoken

@@ -3,6 +3,8 @@
 // token. Must not know messages of requests. Borrows engine and drafts. Work thread only.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
@@ -26,21 +28,24 @@ struct TargetTally {
 class TargetMetrics {
  public:
   TargetMetrics(const TargetEngine& engine, const DraftPools& pools)
-      : engine_(engine), drafts_(pools.models), memories_(pools.memories) {}
+      : engine_(engine), pools_(pools) {}
 
   TargetTally tally;
 
-  // Of all drafts, models and memories: name and tier.
-  std::vector<std::pair<std::string, std::string_view>> links() const;
+  // Of all drafts, models and memories.
+  std::size_t n_drafts() const;
+  std::vector<std::pair<std::string, std::string_view>> links() const;  // name and tier
+  std::vector<wire::DraftSetAside> set_aside() const;
+  std::uint64_t total(std::uint64_t DraftCounters::*counter) const;
   // hello: what the target has said of itself.
   void list(const wire::Hello& hello, Metrics& metrics);
 
  private:
+  Histogram transport() const;
   void list_links(Metrics& metrics);
 
   const TargetEngine& engine_;
-  const DraftProposer& drafts_;
-  const DraftProposer* memories_;                             // may be none
+  DraftPools pools_;
   std::set<std::pair<std::string, std::string>> links_seen_;  // by draft and tier
 };
 

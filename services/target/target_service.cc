@@ -454,10 +454,11 @@ wire::Heartbeat TargetService::own_load() const {
       .tokens_total = now.n_tokens,
       .drafted_total = now.spec.n_drafted,
       .accepted_total = now.spec.n_accepted,
-      .dropped_total =
-          drafts_.counters().stale + drafts_.counters().malformed + drafts_.counters().not_sent,
+      .dropped_total = own_metrics_.total(&DraftCounters::stale) +
+                       own_metrics_.total(&DraftCounters::malformed) +
+                       own_metrics_.total(&DraftCounters::not_sent),
       .links = links_text(own_metrics_.links()),
-      .set_aside = drafts_.set_aside()};
+      .set_aside = own_metrics_.set_aside()};
   if (n_steps_ > 0) {
     std::vector<std::uint32_t> recent(
         step_us_.begin(),
@@ -472,7 +473,7 @@ wire::Heartbeat TargetService::own_load() const {
 std::string TargetService::status() const {
   const TargetSnapshot now = engine_.snapshot();
   return std::to_string(now.n_running) + " sequences, " + std::to_string(now.n_waiting) +
-         " waiting, " + std::to_string(drafts_.n_drafts()) + " drafts";
+         " waiting, " + std::to_string(own_metrics_.n_drafts()) + " drafts";
 }
 
 }  // namespace foretoken

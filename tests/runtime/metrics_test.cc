@@ -87,6 +87,17 @@ TEST(Histogram, ObservesSecondsAndNeverWhatIsNoNumber) {
   EXPECT_EQ(2u, steps.count());
 }
 
+TEST(Histogram, AddsWhatAnotherOneObserved) {
+  Histogram steps(kBounds), others(kBounds);
+  steps.observe(0.05);
+  others.observe(0.1);
+  others.observe(7.0);
+  steps.add(others);
+  EXPECT_THAT(steps.counts(), testing::ElementsAre(2, 0, 1));
+  EXPECT_DOUBLE_EQ(7.15, steps.sum());
+  EXPECT_EQ(2u, others.count());
+}
+
 TEST(Histogram, BoundsOfEveryKindAscend) {
   for (const auto bounds : {latency_bounds(), round_bounds(), token_bounds()}) {
     ASSERT_FALSE(bounds.empty());

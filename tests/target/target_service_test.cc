@@ -24,7 +24,7 @@ class RouterBus final : public Bus {
  public:
   TimePoint now() const override { return clock.now(); }
   SocketId bind(const std::string&, Door) override { return 1; }
-  SocketId connect(const std::string&) override { return 1; }
+  SocketId connect(const std::string&) override { return ++last_connected; }
   void close(SocketId) override {}
   std::string endpoint(SocketId) const override { return {}; }
   void send(const Peer&, Frames frames, const Posting&) override {
@@ -51,7 +51,8 @@ class RouterBus final : public Bus {
 
   ManualClock clock;
   std::vector<wire::Message> sent;
-  Frames flood;  // arrives without end
+  Frames flood;                 // arrives without end
+  SocketId last_connected = 0;  // 1 is the router's
 };
 
 class TargetServiceTest : public testing::Test {
@@ -71,6 +72,23 @@ class TargetServiceTest : public testing::Test {
     wire::Speaker them(WorkerId{1}, Incarnation{router});
     service.on_message(
         {.peer = {.socket = 1, .routing = {}}, .frames = wire::encode(them, id, message)});
+  }
+  // Returns the socket of its connection.
+  SocketId assign_memory() {
+    hear(memory_assigned());
+    return bus.last_connected;
+  }
+  static wire::Assign memory_assigned() {
+    return {.draft = WorkerId{5},
+            .incarnation = Incarnation{1},
+            .name = "draft-memory",
+            .endpoint = "ipc://draft-memory",
+            .max_sequences = 8,
+            .source = wire::DraftSource::kMemory};
+  }
+  std::string metrics_text() {
+    hear(wire::MetricsRequest{});
+    return bus.take<wire::MetricsReply>().at(0).text;
   }
   void turn(int n = 1) {
     for (int i = 0; i < n; ++i) {
@@ -123,12 +141,7 @@ TEST_F(TargetServiceTest, AnOpenedRequestEndsInTokensAndOneDone) {
 }
 
 TEST_F(TargetServiceTest, KeepsMemoriesApartFromModels) {
-  const wire::Assign memory{.draft = WorkerId{5},
-                            .incarnation = Incarnation{1},
-                            .name = "draft-memory",
-                            .endpoint = "ipc://draft-memory",
-                            .max_sequences = 8,
-                            .source = wire::DraftSource::kMemory};
+  const wire::Assign memory = memory_assigned();
   hear(memory);
   EXPECT_EQ(memories.n_drafts(), 1u);
   EXPECT_EQ(drafts.n_drafts(), 0u);
@@ -141,6 +154,48 @@ TEST_F(TargetServiceTest, KeepsMemoriesApartFromModels) {
   hear(wire::Unassign{.draft = WorkerId{5}});
   EXPECT_EQ(memories.n_drafts(), 0u);
   EXPECT_EQ(drafts.n_drafts(), 1u);
+}
+
+TEST_F(TargetServiceTest, ReportsAMemoryThatIsSetAside) {
+  const SocketId memory = assign_memory();
+  for (int i = 0; i < 32; ++i)
+    service.on_message({.peer = {.socket = memory, .routing = {}}, .frames = {"garbage"}});
+  turn();
+  bus.clock.advance(milliseconds(300));
+  turn();
+  const wire::Heartbeat beat = bus.take<wire::Heartbeat>().at(0);
+  EXPECT_EQ(32u, beat.dropped_total);
+  ASSERT_EQ(1u, beat.set_aside.size());
+  EXPECT_EQ(WorkerId{5}, beat.set_aside[0].draft);
+  const std::string text = metrics_text();
+  EXPECT_NE(text.find("foretoken_drafts_aside 1\n"), text.npos) << text;
+  EXPECT_NE(text.find("foretoken_drafts_set_aside_total 1\n"), text.npos) << text;
+}
+
+TEST_F(TargetServiceTest, MeasuresTheWayToAMemoryAndBack) {
+  const SocketId memory = assign_memory();
+  wire::Open request = open(20);
+  request.proposer = ProposerKind::kMemory;
+  hear(request);
+  turn(3);
+  const auto asked = bus.take<wire::Propose>();
+  ASSERT_FALSE(asked.empty());
+  const wire::ProposeRecord& last = asked.back().records.at(0);
+  const Position known = last.from + static_cast<Position>(last.tail.size());
+  wire::Proposal nothing_found;
+  nothing_found.records.push_back({.seq = last.seq,
+                                   .lease = last.lease,
+                                   .epoch = last.epoch,
+                                   .base = known,
+                                   .prefix = last.prefix,
+                                   .known = known,
+                                   .took_us = 200});
+  wire::Speaker them(WorkerId{5}, Incarnation{1});
+  service.on_message(
+      {.peer = {.socket = memory, .routing = {}}, .frames = wire::encode(them, {}, nothing_found)});
+  turn();
+  const std::string text = metrics_text();
+  EXPECT_NE(text.find("round_seconds_sum{phase=\"transport\"} 0.0008\n"), text.npos) << text;
 }
 
 // A pass takes a millisecond here.
