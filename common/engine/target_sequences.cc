@@ -87,15 +87,16 @@ void TargetEngine::open_proposers(Sequence& sequence) {
   if (sequence.proposal_cap() == 0) return;
   const std::uint64_t salt = sequence.tenant_salt;
   sequence.lookups = LookupGate(lookup_gains_.of(salt), lookup_gains_.n_unasked(salt));
-  const Opening opening{
-      .seq = sequence.id,
-      .text = sequence.text(),
-      .n_prompt = sequence.n_prompt,
-      .params = sequence.params,
-      .prediction = prediction,
-      .tenant_salt = sequence.tenant_salt,
-      .is_asked_soon = !is_gated(sequence) || gate_.asking() == DraftingGate::Asking::kAll};
+  const bool are_drafts_asked = !is_gated(sequence) || gate_.asking() == DraftingGate::Asking::kAll;
+  Opening opening{.seq = sequence.id,
+                  .text = sequence.text(),
+                  .n_prompt = sequence.n_prompt,
+                  .params = sequence.params,
+                  .prediction = prediction,
+                  .tenant_salt = sequence.tenant_salt};
   sequence.proposers.for_each([&](ProposerKind kind) {
+    // The gate is of drafts: a memory keeps the text for others, however seldom it is asked.
+    opening.is_asked_soon = kind != ProposerKind::kDraft || are_drafts_asked;
     if (Proposer* proposer = proposer_of(kind)) proposer->open(opening);
   });
 }

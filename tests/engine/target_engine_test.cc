@@ -35,9 +35,11 @@ constexpr Position kMaxLen = 128;
 // Offers what the test says, and claims the outlook that the test says.
 class PuppetDraft final : public Proposer, public DraftWatch {
  public:
-  ProposerKind kind() const override { return ProposerKind::kDraft; }
+  explicit PuppetDraft(ProposerKind kind = ProposerKind::kDraft) : kind_(kind) {}
+  ProposerKind kind() const override { return kind_; }
   void open(const Opening& opening) override {
     opened.push_back(opening.seq);
+    if (opening.is_asked_soon) prepared.push_back(opening.seq);
     salts.push_back(opening.tenant_salt);
     texts[opening.seq] = &opening.text;
   }
@@ -76,10 +78,14 @@ class PuppetDraft final : public Proposer, public DraftWatch {
   std::map<SeqId, const CommittedTokens*> texts;
   std::map<std::uint64_t, DraftOutlook> says_of;  // of single sequences instead
   std::vector<SeqId> opened, closed;
+  std::vector<SeqId> prepared;       // of those opened, the ones that are asked soon
   std::vector<std::uint64_t> salts;  // beside opened
   std::vector<std::uint32_t> budgets;
   std::map<std::uint64_t, std::uint32_t> last_budget;  // by sequence
   std::vector<std::pair<SeqId, Proposal>> ready;
+
+ private:
+  ProposerKind kind_;
 };
 
 class TargetEngineTest : public ::testing::Test {
@@ -1220,6 +1226,27 @@ TEST_F(ProbedDraft, IsAskedForTheFirstSequenceThatItServes) {
   run_into_probe();
   pass();
   EXPECT_TRUE(draft_.last_budget.contains(2));
+}
+
+// Or texts that end before it is asked would never be in it.
+TEST_F(ProbedDraft, IsOpenedByItsFirstAskWhileSilencedAndAMemoryAtOnce) {
+  PuppetDraft memory(ProposerKind::kMemory);
+  auto options = default_options();
+  options.max_model_len = 512;
+  engine_ = std::make_unique<TargetEngine>(
+      model_, *backend_,
+      Proposers{.each = {&draft_, &memory}, .watch = &draft_, .memory_watch = &memory}, options);
+  open_one(1, LengthMode::kAdaptive);
+  for (int i = 0; i < 300 && gate().asking() != DraftingGate::Asking::kNone; ++i) pass();
+  ASSERT_EQ(DraftingGate::Asking::kNone, gate().asking());
+  OpenRequest r = request(2);
+  r.length = LengthMode::kAdaptive;
+  r.proposers = {ProposerKind::kDraft, ProposerKind::kMemory};
+  open(r);
+  pass();
+  EXPECT_EQ(draft_.opened.back(), SeqId{2});
+  EXPECT_EQ(draft_.prepared, std::vector<SeqId>{SeqId{1}});
+  EXPECT_EQ(memory.prepared, std::vector<SeqId>{SeqId{2}});
 }
 
 TEST_F(ProbedDraft, IsNotWaitedForByAnAdaptiveRequest) {
