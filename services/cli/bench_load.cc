@@ -23,9 +23,12 @@ bool was_cut_off(const wire::ClientReply& reply) {
   return reply.finish_reason == "deadline" || reply.finish_reason == "cancelled";
 }
 
-// There is no service, or one that is about to stop.
-bool is_unreachable(ErrorCode code) {
-  return code == ErrorCode::kUnavailable || code == ErrorCode::kDraining;
+// There is no service, or one that is about to stop: a router that drains names a time to ask the
+// next one at its address, which is not the one that is measured. One without targets may be asked
+// again: other requests may fare better.
+bool ends_load(const Error& error, std::uint32_t retry_after_ms) {
+  return error.code == ErrorCode::kDraining ||
+         (error.code == ErrorCode::kUnavailable && retry_after_ms == 0);
 }
 
 class LoadRun {
@@ -81,7 +84,7 @@ class LoadRun {
       samples_.records[index].at_ms = milliseconds_between(begun_, now);
       outstanding_[index] = {.sent = now, .last = now, .first = {}};
       if (const auto sent = door_.send(index, std::move(request)); !sent.ok()) {
-        samples_.unreachable |= is_unreachable(sent.error().code);
+        samples_.unreachable |= ends_load(sent.error(), 0);
         fail(index, sent.error().message, CutOff::kNo);
       }
     }
@@ -92,11 +95,10 @@ class LoadRun {
     const auto found = outstanding_.find(news->request);
     if (found == outstanding_.end()) return;
     if (const auto* error = std::get_if<wire::ClientError>(&news->answer)) {
-      const ErrorCode code = error_from(*error).code;
-      // One that may be asked again lost its targets: others may fare better.
-      samples_.unreachable |= is_unreachable(code) && error->error.retry_after_ms == 0;
+      const Error why = error_from(*error);
+      samples_.unreachable |= ends_load(why, error->error.retry_after_ms);
       return fail(news->request, error->error.code + ": " + error->error.message,
-                  code == ErrorCode::kDeadlineExceeded ? CutOff::kYes : CutOff::kNo);
+                  why.code == ErrorCode::kDeadlineExceeded ? CutOff::kYes : CutOff::kNo);
     }
     if (const auto* piece = std::get_if<wire::ClientPiece>(&news->answer))
       return add_piece(news->request, piece->text, piece->token_ids);

@@ -13,7 +13,9 @@ namespace {
 
 using testing::HasSubstr;
 
-wire::ClientError error_of(ErrorCode code) { return wire::client_error({}, {code, "gone"}, 0); }
+wire::ClientError error_of(ErrorCode code, std::uint32_t retry_after_ms = 0) {
+  return wire::client_error({}, {code, "gone"}, retry_after_ms);
+}
 
 // Answers each request with what `answer_to` makes of its number.
 class FakeDoor final : public BenchDoor {
@@ -65,9 +67,11 @@ TEST(BenchLoad, SendsNothingMoreWhenNoServiceTakesARequest) {
 }
 
 TEST(BenchLoad, WaitsForWhatIsUnderWayAtAServiceThatDrains) {
-  for (const ErrorCode code : {ErrorCode::kDraining, ErrorCode::kUnavailable}) {
-    FakeDoor door([code](std::size_t request) -> FakeDoor::Answer {
-      if (request == 1) return error_of(code);
+  // As a router says it, as the HTTP door does, and of a router that is not there.
+  for (const auto& gone : {error_of(ErrorCode::kDraining, 1000), error_of(ErrorCode::kDraining),
+                           error_of(ErrorCode::kUnavailable)}) {
+    FakeDoor door([&](std::size_t request) -> FakeDoor::Answer {
+      if (request == 1) return gone;
       return wire::ClientReply{};
     });
     const BenchSamples samples = run_at(door, 4);
@@ -82,11 +86,12 @@ TEST(BenchLoad, WaitsForWhatIsUnderWayAtAServiceThatDrains) {
 TEST(BenchLoad, GoesOnAfterAnErrorOfOneRequest) {
   FakeDoor door([](std::size_t request) -> FakeDoor::Answer {
     if (request == 1) return error_of(ErrorCode::kInternal);
+    if (request == 2) return error_of(ErrorCode::kUnavailable, 1000);  // a target was lost
     return wire::ClientReply{};
   });
   const BenchSamples samples = run_at(door, 1);
   EXPECT_FALSE(samples.unreachable);
-  EXPECT_EQ(7U, samples.n_done());
+  EXPECT_EQ(6U, samples.n_done());
 }
 
 TEST(BenchSamplesSum, IsUnreachableWhereOnePassWas) {
