@@ -87,6 +87,8 @@ class RequestTable {
 
   using Counters = RequestCounters;
   const Counters& counters() const { return counters_; }
+  // A request was refused before submit().
+  void count_refused() { ++counters_.refused; }
   const ModelTallies& tallies() const { return tallies_; }
   // A model whose metrics are there before its first request.
   void expect_model(const std::string& name) { tallies_.try_emplace(name); }

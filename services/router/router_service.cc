@@ -191,7 +191,7 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
       return act(actions);
     case wire::ClientOp::kTokenize:
     case wire::ClientOp::kDetokenize: {
-      if (draining_) return refuse(leaving(), kAskAgainMs);
+      if (draining_) return answer(peer, id, wire::client_error(id, leaving(), kAskAgainMs));
       const FlowId flow = flow_of(request.tenant, peer);
       token_questions_.submit(peer, flow, id, new_id(), std::move(request), now, actions);
       return act(actions);
@@ -203,7 +203,10 @@ void RouterService::on_client(const Peer& peer, const Frames& frames, TimePoint 
     return refuse({ErrorCode::kInvalidValue,
                    "a REQ socket takes one answer; use a DEALER for stream", "stream"},
                   0);
-  if (draining_ && !table_.knows(id)) return refuse(leaving(), kAskAgainMs);
+  if (draining_ && !table_.knows(id)) {
+    table_.count_refused();
+    return answer(peer, id, wire::client_error(id, leaving(), kAskAgainMs));
+  }
   // Of everything the client said: two requests under one id are the same if this is equal.
   table_.submit(peer, id, std::move(request), fnv1a(frames[0]), now, actions);
   act(actions);

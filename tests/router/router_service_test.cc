@@ -631,6 +631,25 @@ TEST_F(RouterServiceTest, ADrainEndsWhatWasAcceptedWithWorkersThatDrainThemselve
   EXPECT_EQ(1u, answers<wire::ClientReply>().size()) << "asked again for an answer it has";
 }
 
+TEST_F(RouterServiceTest, ARequestThatADrainRefusesIsNotCountedAsUnreadable) {
+  service.drain(bus.now() + seconds(30));
+  from_client(generate({0, 8}));
+  wire::ClientRequest tokenize = generate({0, 9});
+  tokenize.op = wire::ClientOp::kTokenize;
+  from_client(tokenize);
+  ask_metrics("a", {0, 10});
+  ASSERT_EQ(1u, answers<wire::MetricsText>().size());
+  const std::string text = answers<wire::MetricsText>().front().metrics_text;
+  const auto value_of = [&](const std::string& family) {
+    const std::size_t at = text.find("\n" + family + "{");
+    if (at == std::string::npos) return std::string("missing");
+    const std::size_t end = text.find('\n', at + 1), value = text.rfind(' ', end) + 1;
+    return text.substr(value, end - value);
+  };
+  EXPECT_EQ("0", value_of("foretoken_bad_requests_total"));
+  EXPECT_EQ("1", value_of("foretoken_request_refused_total"));
+}
+
 TEST_F(RouterServiceTest, ADraftThatIsStoppedAloneLeavesSoon) {
   wire::Speaker tokenizer{WorkerId{2}, Incarnation{1}}, draft{WorkerId{3}, Incarnation{1}};
   ASSERT_TRUE(hello(tokenizer, "", wire::Role::kTokenizer, "tokenizer-0").accepted);
