@@ -76,6 +76,15 @@ Result<void> find_router(Client& client) {
   return {};
 }
 
+std::optional<Error> cut_off(const wire::ClientReply& reply, std::uint32_t max_tokens) {
+  const bool is_late = reply.finish_reason == "deadline";
+  if (!is_late && reply.finish_reason != "cancelled") return std::nullopt;
+  return Error{is_late ? ErrorCode::kDeadlineExceeded : ErrorCode::kCancelled,
+               "cut off (" + reply.finish_reason + ") after " +
+                   std::to_string(reply.usage.completion_tokens) + " of " +
+                   std::to_string(max_tokens) + " tokens"};
+}
+
 void say_times(const wire::ClientReply& reply) {
   const auto& m = reply.metrics;
   say_detail("request " + reply.id + " of model " + reply.model + ", " + reply.system_fingerprint +

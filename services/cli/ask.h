@@ -2,6 +2,8 @@
 // answer.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,6 +38,10 @@ Result<std::string> metrics_of(Client& client);
 Result<std::vector<TokenId>> tokens_of(Client& client,
                                        const std::string& text,
                                        const std::string& model);
+
+// Why a reply is no whole answer to a request for so many tokens: its time was up, or it was
+// cancelled.
+std::optional<Error> cut_off(const wire::ClientReply& reply, std::uint32_t max_tokens);
 
 // With --verbose, what took how long of an answer.
 void say_times(const wire::ClientReply& reply);

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "services/cli/ask.h"
+
 namespace foretoken::cli {
 namespace {
 
@@ -17,10 +19,6 @@ constexpr Duration kOverdueGrace = 2s;     // beyond the timeout that the server
 
 double milliseconds_between(TimePoint from, TimePoint to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
-}
-
-bool was_cut_off(const wire::ClientReply& reply) {
-  return reply.finish_reason == "deadline" || reply.finish_reason == "cancelled";
 }
 
 // There is no service, or one that is about to stop: a router that drains names a time to ask the
@@ -121,12 +119,8 @@ class LoadRun {
 
   void finish(std::size_t index, const wire::ClientReply& reply) {
     // Half an answer is none: its times and tokens would flatter the rest.
-    if (was_cut_off(reply))
-      return fail(index,
-                  "cut off (" + reply.finish_reason + ") after " +
-                      std::to_string(reply.usage.completion_tokens) + " of " +
-                      std::to_string(load_.base.params.max_tokens) + " tokens",
-                  CutOff::kYes);
+    if (const auto why = cut_off(reply, load_.base.params.max_tokens))
+      return fail(index, why->message, CutOff::kYes);
     // The end brings what no piece has carried, if anything.
     const bool has_more = !reply.text.empty() || !reply.token_ids.empty();
     if (has_more || !outstanding_.at(index).first) add_piece(index, reply.text, reply.token_ids);

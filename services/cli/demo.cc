@@ -10,6 +10,7 @@
 #include "common/client/answer_json.h"
 #include "common/client/client.h"
 #include "common/config/resolve.h"
+#include "services/cli/ask.h"
 #include "services/cli/bench_result.h"
 #include "services/cli/prompts.h"
 #include "services/cli/verbs.h"
@@ -86,6 +87,7 @@ wire::ClientRequest request_for(const DemoPrompt& prompt,
 
 Result<Run> run_once(Client& client, wire::ClientRequest request, bool show) {
   Run run;
+  const std::uint32_t max_tokens = request.params.max_tokens;
   const auto begun = SteadyClockTime::now();
   const auto take = [&](const std::vector<TokenId>& ids, const std::string& text) {
     run.token_ids.insert(run.token_ids.end(), ids.begin(), ids.end());
@@ -96,6 +98,11 @@ Result<Run> run_once(Client& client, wire::ClientRequest request, bool show) {
       client.generate(std::move(request), begun + 130s,
                       [&](const wire::ClientPiece& piece) { take(piece.token_ids, piece.text); });
   if (!reply.ok()) return reply.error();
+  // Nothing is claimed from half an answer: neither a speed nor whether it is the same text.
+  if (auto why = cut_off(*reply, max_tokens)) {
+    if (why->code == ErrorCode::kDeadlineExceeded) why->message += "; -n asks for fewer";
+    return std::move(*why);
+  }
   take(reply->token_ids, reply->text);
   run.seconds = std::chrono::duration<double>(SteadyClockTime::now() - begun).count();
   run.speculation = reply->metrics.speculative_decoding;

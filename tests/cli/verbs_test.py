@@ -21,6 +21,9 @@ import tempfile
 import threading
 import unittest
 
+import msgpack
+import zmq
+
 BIN = pathlib.Path(sys.argv.pop(1))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
@@ -1231,6 +1234,35 @@ class Verbs(unittest.TestCase):
         done = run("ps", "--color", "green")
         self.assertEqual((2, ""), (done.returncode, done.stdout))
         self.assertIn('"green" is not auto, always or never', done.stderr)
+
+    def test_demo_claims_nothing_of_answers_that_the_time_cut_off(self):
+        # A slow system: plain decoding gets less far in the time of a request.
+        port, is_over = free_port(), threading.Event()
+        router = zmq.Context.instance().socket(zmq.ROUTER)
+        router.bind(f"tcp://127.0.0.1:{port}")
+
+        def serve():
+            while not is_over.is_set():
+                if not router.poll(50):
+                    continue
+                peer, data = router.recv_multipart()
+                asked = msgpack.unpackb(data)
+                answer = {"id": asked["request_id"], "done": True}
+                if asked.get("op") == "status":
+                    answer.update(ready=True, models=["m"], services=[])
+                else:
+                    ids = [1] * (90 if asked.get("num_draft_tokens") == 0 else 150)
+                    answer.update(text="", token_ids=ids, finish_reason="deadline", usage={"completion_tokens": len(ids)}, metrics={})
+                router.send_multipart([peer, msgpack.packb(answer)])
+            router.close()
+
+        server = threading.Thread(target=serve)
+        server.start()
+        self.addCleanup(server.join)
+        self.addCleanup(is_over.set)
+        done = run("demo", "--json", "--host", f"127.0.0.1:{port}")
+        self.assertEqual((5, "", "error: cut off (deadline) after 90 of 192 tokens; -n asks for fewer\n"),
+                         (done.returncode, done.stdout, done.stderr))
 
     def test_verbose_says_what_is_in_force(self):
         path = self.folder / "foretoken.toml"
