@@ -96,8 +96,10 @@ def systems_of(chosen, arguments, stack):
 
 # ---- the first three settings ----
 
-def processor_s(run):
-    return sum(run["processor_seconds"].values())
+def processor_ratio(plain, spec):
+    """None where the metrics of a service came late: then a run has no processor time of it."""
+    plain_s, spec_s = plain["processor_seconds"], spec["processor_seconds"]
+    return sum(plain_s.values()) / sum(spec_s.values()) if plain_s and plain_s.keys() == spec_s.keys() else None
 
 
 def compare(setting, system, arguments):
@@ -111,7 +113,7 @@ def compare(setting, system, arguments):
     result = json.loads(done.stdout)
     plain, spec = result["plain"], result["speculative"]
     drafted = spec["speculative_decoding"]
-    return {"ratio": result["throughput_ratio"], "processor": processor_s(plain) / processor_s(spec),
+    return {"ratio": result["throughput_ratio"], "processor": processor_ratio(plain, spec),
             "accepted": drafted["acceptance_rate"] or 0.0, "differing": result["requests_differing"]}
 
 
@@ -224,7 +226,9 @@ def change_sides(client, sides):
 # ---- all of them ----
 
 def worst_and_median(rounds, name):
-    values = [each[name] for each in rounds]
+    values = [each[name] for each in rounds if each[name] is not None]
+    if not values:
+        return "    -"
     return f"{statistics.median(values):5.2f} (worst {min(values):.2f})"
 
 

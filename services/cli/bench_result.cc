@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <ranges>
 #include <system_error>
 #include <utility>
 
@@ -119,6 +120,17 @@ void add(std::vector<PositionTally>& sum, const std::vector<PositionTally>& more
   }
 }
 
+// Of the same services in all passes, or of none: a sum that lacks a pass would be taken for one
+// that has it.
+void add_processor_seconds(BenchSamples& sum, const BenchSamples& more) {
+  const bool is_first = sum.records.empty();
+  const bool is_same = std::ranges::equal(std::views::keys(sum.processor_seconds),
+                                          std::views::keys(more.processor_seconds));
+  if (!is_first && !is_same) return sum.processor_seconds.clear();
+  for (const auto& [service, seconds] : more.processor_seconds)
+    sum.processor_seconds[service] += seconds;
+}
+
 }  // namespace
 
 bool LatencyGoals::met_by(const BenchRecord& record) const {
@@ -230,6 +242,7 @@ std::vector<double> BenchSamples::values(double BenchRecord::*member) const {
 void add(BenchSamples& sum, const BenchSamples& more) {
   if (sum.first_error.empty() || (sum.n_failed == sum.n_cut_off && more.n_failed > more.n_cut_off))
     sum.first_error = more.first_error;
+  add_processor_seconds(sum, more);
   sum.n_passes = (sum.records.empty() ? 0 : sum.n_passes) + more.n_passes;
   sum.records.insert(sum.records.end(), more.records.begin(), more.records.end());
   for (auto member :
@@ -239,8 +252,6 @@ void add(BenchSamples& sum, const BenchSamples& more) {
   sum.histogram.resize(std::max(sum.histogram.size(), more.histogram.size()));
   for (std::size_t i = 0; i < more.histogram.size(); ++i) sum.histogram[i] += more.histogram[i];
   sum.seconds += more.seconds;
-  for (const auto& [service, seconds] : more.processor_seconds)
-    sum.processor_seconds[service] += seconds;
 }
 
 std::vector<double> all_gaps(const BenchSamples& samples) {

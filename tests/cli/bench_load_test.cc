@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <initializer_list>
+#include <map>
 
 #include "common/wire/client_codec.h"
 
@@ -100,6 +102,26 @@ TEST(BenchSamplesSum, IsUnreachableWhereOnePassWas) {
   add(sum, gone);
   add(sum, {});
   EXPECT_TRUE(sum.unreachable);
+}
+
+TEST(BenchSamplesSum, HasProcessorTimeOfAllPassesOrNone) {
+  const auto summed = [](std::initializer_list<std::map<std::string, double>> passes) {
+    BenchSamples sum;
+    for (const auto& seconds : passes) {
+      BenchSamples pass;
+      pass.records.resize(1);
+      pass.processor_seconds = seconds;
+      add(sum, pass);
+    }
+    return sum.processor_seconds;
+  };
+  using testing::ElementsAre, testing::IsEmpty, testing::Pair;
+  EXPECT_THAT(summed({{{"a", 2}, {"b", 1}}, {{"a", 3}, {"b", 1}}}),
+              ElementsAre(Pair("a", 5), Pair("b", 2)));
+  EXPECT_THAT(summed({{{"a", 2}}, {}}), IsEmpty());
+  EXPECT_THAT(summed({{}, {{"a", 2}}}), IsEmpty());
+  EXPECT_THAT(summed({{{"a", 2}}, {}, {{"a", 2}}}), IsEmpty());
+  EXPECT_THAT(summed({{{"a", 2}}, {{"a", 2}, {"b", 1}}}), IsEmpty()) << "b was there in one only";
 }
 
 }  // namespace
