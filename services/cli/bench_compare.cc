@@ -65,11 +65,8 @@ OrderedJson kinds_gain(const BenchRun& a, const BenchRun& b) {
   return gain;
 }
 
-// Times and throughput without those of the requests that failed are no gain.
-bool is_complete(const BenchRun& run) { return run.number("failed") == 0; }
-
 OrderedJson comparison_json(const BenchRun& a, const BenchRun& b) {
-  const bool complete = is_complete(a) && is_complete(b);
+  const bool complete = a.is_complete() && b.is_complete();
   const auto gain = [&](double first, double second) {
     return complete ? ratio_or_null(first, second) : OrderedJson();
   };
@@ -116,7 +113,7 @@ void print_gain(const BenchRun& a, const BenchRun& b, const OrderedJson& documen
   };
   std::printf("\n");
   for (const BenchRun* run : {&a, &b})
-    if (!is_complete(*run))
+    if (!run->is_complete())
       std::printf("Failed requests of %s: %.0f; no comparison\n", run->label.c_str(),
                   run->number("failed"));
   print_ratio("Decode speedup (median TPOT)", document["decode_speedup"]);

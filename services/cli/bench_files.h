@@ -21,6 +21,8 @@ struct BenchRun {
   double number(const char* name, const char* inner) const;  // 0 where there is none
   double number(const char* name) const;
   std::string text(const char* name) const;
+  // No request failed: times and throughput without those of some claim nothing.
+  bool is_complete() const { return number("failed") == 0; }
   // The most guesses a round had: as asked for, or as its rounds show.
   int draft_len() const;
 };

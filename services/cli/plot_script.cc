@@ -57,10 +57,13 @@ std::vector<std::string> caption(std::span<const BenchRun> runs) {
   };
   lines.push_back("machine: " + all("machine") + "   build: " + all("build"));
   const std::string rate = all("request_rate"), most = all("concurrency");
+  const bool all_complete =
+      std::all_of(runs.begin(), runs.end(), [](const BenchRun& run) { return run.is_complete(); });
+  const std::string failed = all_complete ? "" : ", failed " + all("failed");
   const std::string arrivals = rate == "0.0" ? "closed loop" : rate + " arrivals a second";
   lines.push_back("load: " + all("num_prompts") + " requests of " + all("output_len") +
                   " tokens, concurrency " + (most == "0" ? "unbounded" : most) + ", " + arrivals +
-                  ", door " + all("door") + ", repeats " + all("repeats") +
+                  ", door " + all("door") + ", repeats " + all("repeats") + failed +
                   "   model: " + all("model"));
   return lines;
 }
@@ -91,12 +94,14 @@ Error nothing_to_draw(const std::string& why) { return {ErrorCode::kConfig, why,
 Result<Picture> speedup(std::span<const BenchRun> runs) {
   std::map<double, double> plain;  // by concurrency
   for (const BenchRun& run : runs)
-    if (run.draft_len() == 0) plain[run.number("concurrency")] = run.number("output_throughput");
+    if (run.draft_len() == 0 && run.is_complete())
+      plain[run.number("concurrency")] = run.number("output_throughput");
   std::map<double, PlotCurve> curves;
   for (const BenchRun& run : runs) {
     const double concurrency = run.number("concurrency");
     const auto base = plain.find(concurrency);
-    if (run.draft_len() == 0 || base == plain.end() || base->second <= 0) continue;
+    if (run.draft_len() == 0 || !run.is_complete() || base == plain.end() || base->second <= 0)
+      continue;
     PlotCurve& curve = curves[concurrency];
     curve.label = "concurrency " + gnuplot_number(concurrency);
     curve.points.emplace_back(run.draft_len(), run.number("output_throughput") / base->second);
@@ -104,7 +109,7 @@ Result<Picture> speedup(std::span<const BenchRun> runs) {
   if (curves.empty())
     return nothing_to_draw(
         "a speed-up needs a plain run (--draft-len 0) and one with guesses of the same "
-        "concurrency");
+        "concurrency, and no failed request in either");
   std::vector<PlotCurve> lines;
   for (auto& [concurrency, curve] : curves) {
     std::sort(curve.points.begin(), curve.points.end());

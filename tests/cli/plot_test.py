@@ -83,6 +83,17 @@ class Plot(unittest.TestCase):
             self.assertIn("Failed requests of cut: 3; no comparison\n", words)
             self.assertNotIn("speedup", words)
             self.assertRegex(words, r"(?m)^Median TPOT \(ms\) +[\d.]+ +[\d.]+$")
+        cut_plain = self.write("cut plain.json", {**PLAIN, "failed": 3})
+        for files in ((plain, cut), (cut_plain, self.write("fast.json", FAST))):
+            self.assertIn("no failed request", self.run_verb("plot", "--kind", "speedup", *files, expect=2).stderr)
+
+    def test_a_picture_says_how_many_requests_failed(self):
+        files = [self.write("plain.json", {**PLAIN, "failed": 0}), self.write("cut.json", {**FAST, "failed": 3})]
+        for given, expected in ((files, True), (files[:1], False)):
+            self.run_verb("plot", "--kind", "latency", *given)
+            texts = "".join(xml.etree.ElementTree.parse(self.folder / "latency.svg").getroot().itertext())
+            self.assertEqual(expected, "repeats 1, failed 0 and 3" in texts)
+            self.assertEqual(expected, "failed" in texts)
 
     def test_a_file_of_both_is_two_runs(self):
         both = self.write("both.json", {"schema": "foretoken.bench_compare/1", "plain": PLAIN, "speculative": FAST})
