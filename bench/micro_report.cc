@@ -47,7 +47,8 @@ OrderedJson json_of(const AttentionCost& a) {
 }  // namespace
 
 OrderedJson MicroReport::to_json() const {
-  OrderedJson out = {{"machine", machine},
+  OrderedJson out = {{"schema", "foretoken.bench_micro/1"},
+                     {"machine", machine},
                      {"shape", shape},
                      {"backend", backend},
                      {"numerics", numerics},

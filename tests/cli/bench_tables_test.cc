@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "bench/micro.h"
 #include "services/cli/latency_goals.h"
 #include "services/cli/prompts.h"
 
@@ -202,6 +203,10 @@ TEST(KindsInTurn, AnyNumberOfTheFirstHasAllKindsAlike) {
   for (const auto& prompt : kinds_in_turn(prompts))
     order += prompt.kind + prompt.messages.front().content + " ";
   EXPECT_EQ("a0 b3 c4 a1 c5 a2 ", order);
+}
+
+TEST(MicroReport, NamesItsSchema) {
+  EXPECT_EQ("foretoken.bench_micro/1", bench::MicroReport{}.to_json()["schema"]);
 }
 
 }  // namespace
