@@ -22,17 +22,22 @@ std::string in_mebibytes(std::size_t bytes) { return std::to_string(bytes >> 20)
 
 }  // namespace
 
-void claim_descriptors() {
+std::uint64_t raise_descriptor_limit() {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostDescriptors;
   const rlim_t most = std::min<rlim_t>(limit.rlim_max, kMostDescriptors);
   if (limit.rlim_cur < most) {
     limit.rlim_cur = most;
     (void)::setrlimit(RLIMIT_NOFILE, &limit);
     (void)::getrlimit(RLIMIT_NOFILE, &limit);
   }
-  if (limit.rlim_cur >= kLeastDescriptors) return;
-  throw FatalError(ErrorCode::kIo, "this process may have " + std::to_string(limit.rlim_cur) +
+  return limit.rlim_cur;
+}
+
+void claim_descriptors() {
+  const std::uint64_t n = raise_descriptor_limit();
+  if (n >= kLeastDescriptors) return;
+  throw FatalError(ErrorCode::kIo, "this process may have " + std::to_string(n) +
                                        " files and sockets open and needs " +
                                        std::to_string(kLeastDescriptors) +
                                        " at least: raise the limit (ulimit -n 1024, LimitNOFILE= "

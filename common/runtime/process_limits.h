@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace foretoken {
 
@@ -12,8 +13,11 @@ inline constexpr std::size_t kLeastDescriptors = 128;
 // As many as the largest door takes clients, and as the units ask for.
 inline constexpr std::size_t kMostDescriptors = 65536;
 
-// Before the first thread: raises the soft limit of descriptors to the hard one, at most to
-// kMostDescriptors. Throws FatalError where the hard one is below kLeastDescriptors.
+// Raises the soft limit of descriptors to the hard one, at most to kMostDescriptors. Returns the
+// limit in force.
+std::uint64_t raise_descriptor_limit();
+
+// Before the first thread: the same, and throws FatalError where that is below kLeastDescriptors.
 void claim_descriptors();
 
 // Before the first thread, and again when a service has loaded, beside what that took. Where there

@@ -59,6 +59,7 @@ struct HttpText {
 Result<HttpText> http_get(const HttpAddress& address, const std::string& path);
 // The first model that /v1/models lists. An Error: no server answers there.
 Result<std::string> first_model(const HttpAddress& address);
+// Raises this process's limit of descriptors. A request that finds none free is refused as kIo.
 std::unique_ptr<BenchDoor> http_door(HttpAddress address);
 
 }  // namespace foretoken::cli

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "common/base/host_and_port.h"
+#include "common/runtime/process_limits.h"
 #include "services/cli/bench_door.h"
 #include "services/cli/chat_stream.h"
 
@@ -71,6 +72,13 @@ Error no_server(const HttpAddress& address, const std::string& why) {
           "no HTTP server answers at " + host_and_port(address.host, address.port) + ": " + why};
 }
 
+// It is this process that can open no more, not the server.
+Error no_descriptor() {
+  return {ErrorCode::kIo, "this process may have no more than " +
+                              std::to_string(raise_descriptor_limit()) +
+                              " files and sockets open: raise the limit (ulimit -n)"};
+}
+
 Result<HttpSocket> connect_to(const HttpAddress& address) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
@@ -82,9 +90,14 @@ Result<HttpSocket> connect_to(const HttpAddress& address) {
   int why = 0;
   for (const addrinfo* place = found; place != nullptr; place = place->ai_next) {
     HttpSocket socket(::socket(place->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (socket.fd() < 0) {
+      why = errno;
+      if (why == EMFILE) return no_descriptor();
+      continue;
+    }
     // Of connect(), too.
     ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &kHttpPatience, sizeof kHttpPatience);
-    if (socket.fd() >= 0 && ::connect(socket.fd(), place->ai_addr, place->ai_addrlen) == 0) {
+    if (::connect(socket.fd(), place->ai_addr, place->ai_addrlen) == 0) {
       const int yes = 1;
       ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
       return socket;
@@ -306,6 +319,7 @@ Result<std::string> first_model(const HttpAddress& address) {
 }
 
 std::unique_ptr<BenchDoor> http_door(HttpAddress address) {
+  raise_descriptor_limit();  // a connection for each request at a time
   return std::make_unique<HttpDoor>(std::move(address));
 }
 
