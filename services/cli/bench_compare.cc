@@ -73,8 +73,9 @@ OrderedJson comparison_json(const BenchRun& a, const BenchRun& b) {
   const auto load = differing(a, b,
                               {"schema", "model", "dataset", "input_len", "unique_prompts",
                                "prompts_of_run", "num_prompts", "output_len", "request"});
-  const auto rest =
-      differing(a, b, {"machine", "build", "door", "concurrency", "request_rate", "repeats"});
+  const auto rest = differing(a, b,
+                              {"machine", "build", "door", "concurrency", "request_rate", "repeats",
+                               "total_cached_tokens"});
   OrderedJson document = {
       {"schema", "foretoken.bench_gain/1"},
       {"base", a.label},

@@ -130,6 +130,7 @@ class LoadRun {
     record.ttft_ms = milliseconds_between(request.sent, *request.first);
     record.e2el_ms = milliseconds_between(request.sent, steady_now());
     record.prompt_tokens = reply.usage.prompt_tokens;
+    record.cached_tokens = reply.usage.cached_tokens;
     record.output_tokens = reply.usage.completion_tokens;
     if (record.output_tokens > 1)
       record.tpot_ms = milliseconds_between(*request.first, request.last) /

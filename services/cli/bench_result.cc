@@ -309,6 +309,7 @@ OrderedJson bench_json(const BenchSamples& s, const BenchDescription& load) {
       {"asked_again", s.n_asked_again},
       {"duration_s", s.seconds},
       {"total_input_tokens", prompt_tokens},
+      {"total_cached_tokens", s.sum(&BenchRecord::cached_tokens)},
       {"total_output_tokens", s.output_tokens()},
       {"request_throughput", s.a_second(static_cast<double>(s.n_done()))},
       {"output_throughput", s.output_throughput()},
@@ -347,6 +348,8 @@ void print_block(const BenchSamples& s, const LatencyGoals& goals) {
   if (s.n_asked_again > 0) count("Asked again after a lost connection:", s.n_asked_again);
   line("Benchmark duration (s):", s.seconds);
   count("Total input tokens:", prompt_tokens);
+  if (const std::uint64_t n = s.sum(&BenchRecord::cached_tokens); n > 0)
+    count("  of them in the prefix cache:", n);
   count("Total generated tokens:", s.output_tokens());
   line("Request throughput (req/s):", s.a_second(static_cast<double>(s.n_done())));
   line("Output token throughput (tok/s):", s.output_throughput());

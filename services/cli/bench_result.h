@@ -36,6 +36,7 @@ struct BenchRecord {
   double ttft_ms = 0, e2el_ms = 0, tpot_ms = 0;
   std::vector<double> itl_ms;
   std::uint32_t prompt_tokens = 0, output_tokens = 0;
+  std::uint64_t cached_tokens = 0;  // of the prompt; 0 of a server that does not say it
   std::uint64_t rounds = 0, drafted = 0, accepted = 0, judged = 0;
   std::vector<PositionTally> by_position;
   // To be compared; empty where it failed. Over HTTP there are no token ids.

@@ -132,6 +132,8 @@ void ChatStream::read_event(std::string_view data, std::vector<wire::ClientAnswe
   if (const Json& usage = json_member(*event, "usage"); usage.is_object()) {
     reply_.usage.prompt_tokens = json_count(usage, "prompt_tokens");
     reply_.usage.completion_tokens = json_count(usage, "completion_tokens");
+    reply_.usage.cached_tokens =
+        json_count(json_member(usage, "prompt_tokens_details"), "cached_tokens");
   }
   if (const Json& metrics = json_member(*event, "metrics"); metrics.is_object())
     reply_.metrics.speculative_decoding = speculation_of(metrics);

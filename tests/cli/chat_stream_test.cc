@@ -16,7 +16,8 @@ const std::string kStream =
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a fox\"}}],\"usage\":null}\n\n"
     "data:{\"choices\":[{\"index\":0,\"delta\":{\"content\":\" ran\"}}]}\n\n"
     "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"length\"}]}\n\n"
-    "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":5},\"metrics\":"
+    "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":5,"
+    "\"prompt_tokens_details\":{\"cached_tokens\":4}},\"metrics\":"
     "{\"speculative_decoding\":{\"num_spec_steps\":2,\"num_draft_tokens\":6,"
     "\"num_accepted_draft_tokens\":3,\"acceptance_histogram\":[0,1,1,0],"
     "\"acceptance_histogram_by_draft_length\":{\"3\":[0,1,1,0]}}}}\n\n"
@@ -42,6 +43,7 @@ TEST(ChatStream, SaysTheSameWhereverTheBytesAreCut) {
     EXPECT_EQ("length", reply.finish_reason);
     EXPECT_EQ(7u, reply.usage.prompt_tokens);
     EXPECT_EQ(5u, reply.usage.completion_tokens);
+    EXPECT_EQ(4u, reply.usage.cached_tokens);
     const auto& guesses = reply.metrics.speculative_decoding;
     EXPECT_EQ(3u, guesses.num_accepted_draft_tokens);
     EXPECT_EQ((std::vector<std::uint32_t>{0, 1, 1, 0}), guesses.acceptance_histogram);

@@ -69,8 +69,9 @@ class Plot(unittest.TestCase):
                 self.assertRegex(done.stdout, r"Same answers +not known\n")
         newer = {**FAST, "answers": "0000", "input_len": None, "unique_prompts": False, "prompts_of_run": 0}
         self.run_verb("bench", "compare", plain, self.write("newer.json", newer), expect=7)  # keys that an older file lacks
-        done = self.run_verb("bench", "compare", plain, self.write("moved.json", {**FAST, "machine": "other"}))
-        self.assertIn("The conditions differ in: machine\n", done.stdout)
+        for key, value in (("machine", "other"), ("total_cached_tokens", 5000)):
+            done = self.run_verb("bench", "compare", plain, self.write("moved.json", {**FAST, key: value}))
+            self.assertIn(f"The conditions differ in: {key}\n", done.stdout)
 
     def test_nothing_is_claimed_of_runs_whose_requests_failed(self):
         plain, cut = self.write("plain.json", PLAIN), self.write("cut.json", {**FAST, "failed": 3, "answers": None})

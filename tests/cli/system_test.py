@@ -478,7 +478,7 @@ class System(unittest.TestCase):
             self.assertEqual(reports["zeromq"]["total_input_tokens"], reports["http"]["total_input_tokens"])
             done = self.run_verb("bench", "compare", str(self.folder / "zeromq.json"), str(self.folder / "http.json"))
             self.assertEqual(0, done.returncode, done.stdout + done.stderr)
-            self.assertIn("The conditions differ in: door\n", done.stdout)
+            self.assertIn("The conditions differ in: door", done.stdout)
             self.assertRegex(done.stdout, r"Same answers +yes\n")
         done = self.run_verb("bench", "serve", "--compare", "--url", url, "--num-prompts", "4", "--output-len", "24", "--json")
         self.assertTrue(json.loads(done.stdout)["identical"], done.stderr)
@@ -486,6 +486,22 @@ class System(unittest.TestCase):
         (self.folder / "bad.jsonl").write_text('{"prompt": "a"}\n{"prompt": 5}\n')
         done = self.run_verb("bench", "serve", "--dataset", str(self.folder / "bad.jsonl"))
         self.assertIn("bad.jsonl: entry 1 has neither", done.stderr)
+
+    def test_bench_compare_names_a_prefix_cache_that_only_the_second_run_found_full(self):
+        prompts = self.folder / "long.jsonl"
+        prompts.write_text("\n".join(json.dumps({"prompt": f"{i} of the cold and warm. " + "The fox ran over the hill. " * 20}) for i in range(2)))
+        files = [self.folder / name for name in ("cold.json", "warm.json", "http.json")]
+        [url] = [service["endpoint"] for service in json.loads(self.run_verb("ps", "--json").stdout)["services"] if service["role"] == "edge"]
+        for file, words in zip(files, ((), (), ("--url", url))):
+            done = self.run_verb("bench", "serve", "--dataset", str(prompts), "--num-prompts", "2", "--output-len", "4", "--out", str(file), *words)
+            self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("of them in the prefix cache:", done.stdout)
+        cold, warm, over_http = (json.loads(file.read_text())["total_cached_tokens"] for file in files)
+        self.assertEqual(warm, over_http)
+        self.assertGreater(warm, cold + 100)
+        for pair, expected in ((files[:2], True), (files[1:], False)):
+            done = self.run_verb("bench", "compare", *map(str, pair))
+            self.assertEqual(expected, "total_cached_tokens" in done.stdout, done.stdout)
 
     def test_bench_serve_claims_nothing_from_answers_that_were_cut_off(self):
         out = self.folder / "cut.json"
