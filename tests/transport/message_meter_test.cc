@@ -81,7 +81,7 @@ TEST(MessageMeter, ACommandWithMoreToComeIsAPart) {
 TEST(MessageMeter, AnnouncedLengthsDoNotOverflow) {
   const std::string largest(8, '\xff');
   EXPECT_FALSE(fits(greeting_3() + frame(kMore, 1) + static_cast<char>(kMore | kLong) + largest));
-  EXPECT_FALSE(fits("\xff" + largest + static_cast<char>(kMore)));
+  EXPECT_FALSE(fits(frame_1(0, 0) + "\xff" + largest + static_cast<char>(kMore)));
 }
 
 TEST(MessageMeter, ReadsFramesOfOlderVersions) {
