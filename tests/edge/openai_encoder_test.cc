@@ -454,7 +454,9 @@ TEST(CompletionEncoder, OffsetsPointIntoTheTextWithItsEcho) {
     piece.logprobs = {entry_with_bytes(" upon")};
     wire::ClientReply last = reply(" a");
     last.logprobs = {entry_with_bytes(" a")};
-    const auto events = events_in(encoder->on_piece(0, piece) + encoder->on_reply(0, last));
+    std::string stream = encoder->on_piece(0, piece);
+    stream += encoder->on_reply(0, last);
+    const auto events = events_in(stream);
     Json all = events.at(0)["choices"][0]["logprobs"]["text_offset"];
     for (const Json& at : events.at(1)["choices"][0]["logprobs"]["text_offset"]) all.push_back(at);
     return all;
