@@ -26,7 +26,7 @@ inline constexpr std::size_t kMaxStopTokens = 64;
 inline constexpr std::size_t kMaxLogitBias = 300;
 inline constexpr std::size_t kMaxBadWords = 64;  // as a client gives them
 inline constexpr std::size_t kMaxBadWordForms =
-    2 * kMaxBadWords;  // each as it is and behind a space
+    3 * kMaxBadWords;  // each as it is, behind a space and behind other text
 inline constexpr std::size_t kMaxBadWordTokens = 16;
 inline constexpr std::size_t kMaxConstraintBytes = 65536;  // of a schema, expression or grammar
 inline constexpr std::uint32_t kMaxLogprobs = 20;          // likeliest tokens beside each
