@@ -134,8 +134,9 @@ def stream(client, request):
             return ids, seen
 
 
-def all_processor_s(client):
-    return sum(value for name, value in client.counters().items() if name.startswith("foretoken_process_cpu_seconds_total"))
+def processor_s(client):
+    """Of each service."""
+    return {name: value for name, value in client.counters().items() if name.startswith("foretoken_process_cpu_seconds_total")}
 
 
 def sides_of(arguments):
@@ -168,9 +169,9 @@ def plan_sides(client, arguments):
 
 
 def run_sides(client, sides, plain):
-    """Answers, seconds, processor seconds, and of each side its streams."""
+    """Answers, seconds, processor seconds (None where not all services gave theirs), and of each side its streams."""
     answers, streams = [], []
-    before, begin = all_processor_s(client), time.monotonic()
+    before, begin = processor_s(client), time.monotonic()
     for requests in sides:
         of_side = []
         for request in requests:
@@ -178,7 +179,9 @@ def run_sides(client, sides, plain):
             answers.append(ids)
             of_side.append(seen)
         streams.append(of_side)
-    return answers, time.monotonic() - begin, all_processor_s(client) - before, streams
+    seconds, after = time.monotonic() - begin, processor_s(client)
+    used = sum(after.values()) - sum(before.values()) if after and after.keys() == before.keys() else None
+    return answers, seconds, used, streams
 
 
 def decoding(streams):
@@ -219,7 +222,7 @@ def change_sides(client, sides):
     # The first easy side follows plain decoding of another run: no text turned there.
     back = [time_until_back(decoding(streams), plain_rate) for run in spec for streams in run[3][2::2]]
     return {"ratio": sum(run[1] for run in plain) / sum(run[1] for run in spec),
-            "processor": sum(run[2] for run in plain) / sum(run[2] for run in spec),
+            "processor": None if any(run[2] is None for run in plain + spec) else sum(run[2] for run in plain) / sum(run[2] for run in spec),
             "back_s": [b for b in back if b is not None], "differing": differing}
 
 

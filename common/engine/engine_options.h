@@ -30,7 +30,8 @@ struct TargetEngineOptions {
   PrefixHash prefix_root = 0;    // prefix_hash_root(model, vocabulary) of this target
   std::shared_ptr<Constraints> constraints;  // of the vocabulary; null: grammars are refused
   DraftLengthConfig draft_length;
-  // Most that wait_hint() says, or a step and a half where that is more.
+  // Most that wait_hint() says, or a step and a half where that is more; over ranks never more than
+  // half of their patience.
   Duration wait_limit = std::chrono::milliseconds(20);
 };
 

@@ -110,7 +110,8 @@ void Leader::check_ranks(TimePoint now) {
 }
 
 Duration Leader::longest_silence() const {
-  return ranks_ == nullptr ? Duration::max() : ranks_->patience() / 2;
+  const bool has_limit = ranks_ != nullptr && ranks_->patience() > Duration::zero();
+  return has_limit ? ranks_->patience() / 2 : Duration::max();
 }
 
 void Leader::end() {

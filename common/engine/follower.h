@@ -33,7 +33,8 @@ class Leader {
   // of the collective, which is that of the other ranks too. Throws FatalError(kUnavailable) if one
   // is silent for longer than that.
   void check_ranks(TimePoint now);
-  // Between two steps, well within the patience of the other ranks; without ranks, for ever.
+  // Between two steps, well within the patience of the other ranks; without them or without a
+  // limit, for ever.
   Duration longest_silence() const;
   // Followers return from follow(). Nothing may be sent afterwards.
   void end();

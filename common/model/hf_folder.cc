@@ -264,4 +264,14 @@ ModelConfig read_model_config(const std::filesystem::path& folder) {
   return parsed;
 }
 
+void copy_additional_templates(const std::filesystem::path& from, const std::filesystem::path& to) {
+  const std::filesystem::path name = "additional_chat_templates";
+  std::error_code error;
+  if (!std::filesystem::is_directory(from / name, error)) return;
+  std::filesystem::copy(from / name, to / name, std::filesystem::copy_options::overwrite_existing,
+                        error);
+  if (error)
+    throw FatalError(ErrorCode::kIo, (to / name).string() + ": cannot write: " + error.message());
+}
+
 }  // namespace foretoken

@@ -23,4 +23,8 @@ ModelConfig parse_model_config(std::string_view config,
                                std::string_view generation,
                                std::string_view folder_name);
 
+// Chat templates beside the usual one (additional_chat_templates), where `from` has some. Throws
+// FatalError(kIo).
+void copy_additional_templates(const std::filesystem::path& from, const std::filesystem::path& to);
+
 }  // namespace foretoken

@@ -284,6 +284,7 @@ void write_perturbed_model(const std::filesystem::path& source,
       throw FatalError(ErrorCode::kIo,
                        (folder / file).string() + ": cannot write: " + error.message());
   }
+  copy_additional_templates(source, folder);
   std::vector<SafetensorsWriter::Plan> plan;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     const TensorInfo& info = *checkpoint.at(tensor.name).info;

@@ -55,6 +55,7 @@ void copy_the_rest(const fs::path& source, const fs::path& folder) {
     fs::copy_file(entry.path(), folder / entry.path().filename(), error);
     if (error) cannot_write(folder / entry.path().filename(), error.message());
   }
+  copy_additional_templates(source, folder);
 }
 
 Json quantization_of(const ModelConfig& config, const QuantizeOptions& options) {

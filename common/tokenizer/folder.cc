@@ -44,6 +44,7 @@ Result<void> read_template_list(const JsonCursor& list, FolderText& into) {
   for (const JsonCursor& entry : list.elements()) {
     Result<std::string> name = entry["name"].string();
     if (!name.ok()) return name.error();
+    if (*name != "default" && *name != "tool_use") continue;
     Result<std::string> text = template_in(entry["template"]);
     if (!text.ok()) return text.error();
     if (*name == "default") into.chat_template = std::move(*text);

@@ -1,6 +1,7 @@
 #include "common/tokenizer/stream_decoder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/utf8.h"
@@ -97,7 +98,10 @@ StreamDecoder::Piece StreamDecoder::push(TokenId token) {
   ++n_tokens_;
   std::string fresh;
   std::size_t n_earlier = 0;
-  if (leaves_text(token)) n_earlier = pipeline_->push(tokenizer_->decoder_input(token), fresh);
+  if (leaves_text(token)) {
+    n_before_ = std::exchange(n_with_text_, n_tokens_);
+    n_earlier = pipeline_->push(tokenizer_->decoder_input(token), fresh);
+  }
   return emit(fresh, n_earlier);
 }
 
@@ -131,7 +135,7 @@ StreamDecoder::Piece StreamDecoder::emit(std::string_view fresh, std::size_t n_e
       held_.push_back(fresh[i]);
       stop_index_ = matcher_.feed(fresh[i]);
       if (!stop_index_) continue;
-      const std::size_t n_tokens = i < n_earlier ? n_tokens_ - 1 : n_tokens_;
+      const std::size_t n_tokens = i < n_earlier ? n_before_ : n_with_text_;
       if (n_tokens <= min_tokens_) {
         stop_index_.reset();
         matcher_.pass_over_match();

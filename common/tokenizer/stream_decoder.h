@@ -98,6 +98,8 @@ class StreamDecoder {
   std::string held_;
   bool finished_ = false;
   std::size_t n_tokens_ = 0;
+  std::size_t n_with_text_ = 0;  // up to the last token that leaves text
+  std::size_t n_before_ = 0;     // up to the one before it
   std::optional<std::size_t> stop_index_;
 };
 

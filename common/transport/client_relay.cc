@@ -158,7 +158,7 @@ class ClientRelay::Loop {
     std::string unsent;           // for this side; while there is any, the other is not read
     bool ended = false;           // nothing more comes from it
     bool deaf = false;            // nothing more can be sent to it
-    bool endless = false;         // a message from it is larger than the limit
+    bool too_large = false;       // a message from it is larger than the limit
     bool hung = false;            // its end was reported: what is left is read, nothing waited for
     std::size_t left = SIZE_MAX;  // bytes that may still be read from it
     std::size_t n_read = 0;       // bytes read from it
@@ -376,8 +376,9 @@ class ClientRelay::Loop {
       }
       from.n_read += static_cast<std::size_t>(n);
       if (from.hung) from.left -= static_cast<std::size_t>(n);
-      from.endless = from.meter && !from.meter->fits({chunk_.data(), static_cast<std::size_t>(n)});
-      if (from.endless) break;
+      from.too_large =
+          from.meter && !from.meter->fits({chunk_.data(), static_cast<std::size_t>(n)});
+      if (from.too_large) break;
       took = give(to, chunk_.data(), static_cast<std::size_t>(n)) || took;
     }
     return took;
@@ -387,7 +388,7 @@ class ClientRelay::Loop {
     Side& client = connection.client;
     Side& router = connection.router;
     copy(client, router);
-    if (client.fd && client.endless) cut_endless(connection);
+    if (client.fd && client.too_large) cut_too_large(connection);
     const bool took = copy(router, client);
     const bool waited = std::exchange(connection.waits, !client.unsent.empty());
     n_waiting_ += static_cast<std::size_t>(connection.waits);
@@ -454,9 +455,9 @@ class ClientRelay::Loop {
                   {{"endpoint", text_}, {"clients", silent.size()}});
   }
 
-  void cut_endless(Connection& connection) {
-    ++counters_.cut_endless;
-    if (const auto n = endless_.count(steady_now()))
+  void cut_too_large(Connection& connection) {
+    ++counters_.cut_too_large;
+    if (const auto n = too_large_.count(steady_now()))
       log_warning(
           "a client is disconnected: its message is too large",
           {{"endpoint", text_}, {"limit_bytes", limits_.max_message_bytes}, {"since_start", *n}});
@@ -490,7 +491,7 @@ class ClientRelay::Loop {
   TimePoint accept_again_{};
   RareWarning no_room_{std::chrono::minutes(1)};
   RareWarning made_room_{std::chrono::minutes(1)};
-  RareWarning endless_{std::chrono::minutes(1)};
+  RareWarning too_large_{std::chrono::minutes(1)};
   TimePoint look_at_{};
   RunningClock patience_clock_{
       kClientLookEvery};  // while there are clients to look at a turn comes as often

@@ -38,9 +38,9 @@ struct ClientRelayLimits {
 struct ClientRelayCounters {
   std::atomic<std::uint64_t> connections{0};  // now
   std::atomic<std::uint64_t> accepted{0};
-  std::atomic<std::uint64_t> cut_slow{0};     // took nothing for as long as the limits say
-  std::atomic<std::uint64_t> cut_silent{0};   // sent no greeting, and others waited for room
-  std::atomic<std::uint64_t> cut_endless{0};  // a message larger than the limits say
+  std::atomic<std::uint64_t> cut_slow{0};       // took nothing for as long as the limits say
+  std::atomic<std::uint64_t> cut_silent{0};     // sent no greeting, and others waited for room
+  std::atomic<std::uint64_t> cut_too_large{0};  // a message larger than the limits say
 };
 
 class ClientRelay {

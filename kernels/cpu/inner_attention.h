@@ -91,7 +91,8 @@ FT_INLINE void load_keys(const AttentionItem& item,
   }
 }
 
-// Values of a span where the cache has them: for few queries, each of which widens them again.
+// Values of a span where the cache has them: for few queries. Those that see the same positions
+// widen a value once, Simd::kValueQueries at a time.
 template <DType kType>
 struct CachedValues {
   const AttentionItem& item;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -89,11 +90,15 @@ template <class Work>
 void in_parallel(std::int64_t n, const Work& work) {
   const auto n_threads = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1,
                                                   std::max<std::int64_t>(1, n / 64));
-  std::vector<std::thread> threads;
-  for (std::int64_t t = 1; t < n_threads; ++t)
-    threads.emplace_back([&, t] { work(n * t / n_threads, n * (t + 1) / n_threads); });
+  std::vector<std::jthread> threads;  // joined at the end
+  std::int64_t t = 1;
+  try {
+    for (; t < n_threads; ++t)
+      threads.emplace_back([&, t] { work(n * t / n_threads, n * (t + 1) / n_threads); });
+  } catch (const std::system_error&) {  // no more can be started: this one does the rest
+    work(n * t / n_threads, n);
+  }
   work(0, n / n_threads);
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace

@@ -85,7 +85,8 @@ Result<HttpSocket> connect_to(const HttpAddress& address) {
   addrinfo* found = nullptr;
   if (const int why = ::getaddrinfo(address.host.c_str(), address.port.c_str(), &wanted, &found);
       why != 0)
-    return no_server(address, ::gai_strerror(why));
+    return why == EAI_SYSTEM && errno == EMFILE ? no_descriptor()
+                                                : no_server(address, ::gai_strerror(why));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> places(found, ::freeaddrinfo);
   int why = 0;
   for (const addrinfo* place = found; place != nullptr; place = place->ai_next) {

@@ -559,6 +559,8 @@ TEST(Leader, IsNotSilentForAsLongAsTheOthersWait) {
   Leader leader(&ranks, {});
   ranks.set_patience(std::chrono::milliseconds(2000));
   EXPECT_EQ(leader.longest_silence(), std::chrono::milliseconds(1000));
+  ranks.set_patience(Duration::zero());  // no limit
+  EXPECT_EQ(leader.longest_silence(), Duration::max());
   EXPECT_EQ(Leader(nullptr, {}).longest_silence(), Duration::max());
 }
 

@@ -64,8 +64,10 @@ std::size_t end_of_row(const Tokenizer& tokenizer,
     return is_byte_token(tokenizer, id) || !tokenizer.is_token(id) ||
            (skip == SkipSpecialTokens::kYes && tokenizer.is_skipped(id));
   };
-  while (n < ids.size() && goes_on(ids[n])) ++n;
-  return n;
+  std::size_t end = n;
+  for (; n < ids.size() && goes_on(ids[n]); ++n)
+    if (is_byte_token(tokenizer, ids[n])) end = n + 1;
+  return end;
 }
 
 // The longest end of `text` that some stop string begins with, and is longer than.
@@ -372,6 +374,9 @@ TEST(StreamsOfByteTokens, CountNoTokenBehindTheStopString) {
   EXPECT_EQ(count({mark, newline, mark}, {.stop = {"\n!"}}), 3u);
   EXPECT_EQ(count({mark, newline, mark}, {.stop = {"\n"}, .min_tokens = 1}), 2u);
   EXPECT_EQ(count({mark, newline, mark, mark}, {.stop = {"\n"}, .min_tokens = 2}), 0u);
+  const TokenId end = tokenizer->token_to_id("</s>").value();
+  EXPECT_EQ(count({mark, newline, end}, {.stop = {"\n"}, .ends = {end}}), 2u);
+  EXPECT_EQ(count({mark, newline, end}, {.stop = {"\n"}, .ends = {end}, .min_tokens = 2}), 0u);
 }
 
 TEST_F(Streams, KeepTheStopStringWhenAsked) {

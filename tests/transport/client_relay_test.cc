@@ -334,11 +334,11 @@ TEST(ClientRelay, DisconnectsAClientWhoseMessageIsLargerThanItsLimit) {
   EXPECT_EQ(::recv(inner.get(), got.data(), got.size(), MSG_WAITALL),
             static_cast<ssize_t>(whole.size()));
   EXPECT_EQ(got, whole);
-  EXPECT_EQ(relayed.relay->counters().cut_endless, 0u);
+  EXPECT_EQ(relayed.relay->counters().cut_too_large, 0u);
   send(part_with_more_to_come(5000));
   EXPECT_EQ(read_all(client.get()), "");  // until its end
   EXPECT_LE(read_all(inner.get()).size(), 4096u);
-  EXPECT_EQ(relayed.relay->counters().cut_endless, 1u);
+  EXPECT_EQ(relayed.relay->counters().cut_too_large, 1u);
 }
 
 // libzmq would keep all of it, and hand on nothing.
