@@ -62,6 +62,12 @@ OrderedJson reply_line(const wire::ClientReply& reply, const BatchAnswers& how) 
   return line;
 }
 
+// A null counts as not given.
+bool has_value(const OrderedJson& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && !found->is_null();
+}
+
 }  // namespace
 
 RequestId batch_line_id(std::string_view line, std::size_t occurrence, const Json& flags) {
@@ -79,7 +85,7 @@ Result<std::vector<wire::ClientRequest>> BatchLine::read(std::string_view text, 
   if (!json.ok()) return invalid("the line is not JSON: " + json.error().message);
   if (!json->is_object()) return invalid("the line is not a JSON object");
   OrderedJson line = OrderedJson::parse(text);
-  is_openai_ = line.contains("body") || line.contains("url");
+  is_openai_ = has_value(line, "body") || has_value(line, "url");
   if (const auto custom = line.find("custom_id"); custom != line.end()) {
     if (!custom->is_string() && !custom->is_null())
       return invalid("custom_id must be a text", "custom_id");
@@ -88,7 +94,9 @@ Result<std::vector<wire::ClientRequest>> BatchLine::read(std::string_view text, 
   }
   if (is_openai_) return read_openai(line, flags);
   for (const char* own : {"op", "request_id", "stream"})
-    if (line.contains(own)) return invalid(std::string(own) + " has no place in a batch", own);
+    if (has_value(line, own)) return invalid(std::string(own) + " has no place in a batch", own);
+  for (const char* none : {"op", "request_id", "stream", "body", "url", "method"})
+    if (!has_value(line, none)) line.erase(none);
   OrderedJson all = flags;
   for (const auto& [key, value] : line.items())  // a null counts as not given
     if (!value.is_null() || !all.contains(key)) all[key] = value;

@@ -48,16 +48,17 @@ void AnswerParser::begin(std::string_view begun, AnswerEvents& events) {
 
 void AnswerParser::token(std::string_view text, AnswerEvents& events) {
   events_ = &events;
-  ++n_tokens_;
   const bool was_thinking = at_ == At::kThinking;
   if (const std::string_view marker = marker_token_at_end(text); !marker.empty()) {
     pending_ += text.substr(0, text.size() - marker.size());
     drain(true);
+    ++n_tokens_;  // what stood before the marker is of the tokens before it
     if (is_awaited(marker))
       on_marker(marker);
     else
       for (const char byte : marker) on_byte(byte);
   } else {
+    ++n_tokens_;
     pending_ += text;
     drain(false);
   }

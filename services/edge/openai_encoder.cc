@@ -1,6 +1,7 @@
 // Answers of the router -> OpenAI's bodies and events.
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -484,21 +485,33 @@ class CompletionEncoder final : public OpenAiEncoder {
                   const std::vector<wire::LogprobEntry>& prompt) {
     const std::string bytes = prompt_bytes(choice, prompt);
     std::string_view rest = bytes;
+    std::size_t n_before = n_before_text(bytes, prompt);
     for (const auto& entry : prompt) {
       add(lists, choice, entry);
-      const std::size_t n = bytes_taken(rest, view_of(entry.bytes), rest.size() == bytes.size());
+      if (n_before > 0) {
+        --n_before;
+        continue;
+      }
+      const std::string_view token = view_of(entry.bytes);
+      const std::size_t n = bytes_found(rest, token).value_or(std::min(token.size(), rest.size()));
       offset_[choice] += n_characters(rest.substr(0, n));
       rest.remove_prefix(n);
     }
     offset_[choice] += n_characters(rest);
   }
-  // Of what is left of a prompt's text. A token that a vocabulary puts before every text is not in
-  // it, nor is the space that it puts before the first word; elsewhere a token that does not stand
-  // there is of a text that was normalised.
-  static std::size_t bytes_taken(std::string_view rest, std::string_view token, bool at_start) {
+  // Bytes of a token at the beginning of what is left of a prompt's text, without the space that a
+  // vocabulary puts before the first word; nothing where the text was normalised.
+  static std::optional<std::size_t> bytes_found(std::string_view rest, std::string_view token) {
     if (rest.starts_with(token)) return token.size();
     if (token.starts_with(' ') && rest.starts_with(token.substr(1))) return token.size() - 1;
-    return at_start ? 0 : std::min(token.size(), rest.size());
+    return std::nullopt;
+  }
+  // Tokens that a vocabulary puts before every text, which are not in it.
+  static std::size_t n_before_text(std::string_view text,
+                                   const std::vector<wire::LogprobEntry>& prompt) {
+    for (std::size_t i = 0; i < prompt.size(); ++i)
+      if (bytes_found(text, view_of(prompt[i].bytes))) return i;
+    return 0;
   }
   void add(OrderedJson& lists, std::size_t choice, const wire::LogprobEntry& entry) {
     lists["tokens"].push_back(entry.token);

@@ -167,7 +167,7 @@ class Request {
 
   // request_timing.cc: what becomes of it as time passes.
   TimePoint last_moment() const;
-  bool is_never_placed() const;
+  bool has_no_answer_yet() const;
   bool has_taker() const;
   bool may_return() const;
   void end_late(TimePoint now, Actions& out);

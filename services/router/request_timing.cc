@@ -11,7 +11,7 @@ TimePoint Request::last_moment() const {
          (target_ || answer_.is_finished() ? context_.rules.deadline_grace : Duration{0});
 }
 
-bool Request::is_never_placed() const { return waits_for_target() && !placing_.first; }
+bool Request::has_no_answer_yet() const { return waits_for_target() && answer_.n_tokens() == 0; }
 
 TimePoint Request::due(TimePoint now) const {
   const Duration silence = context_.rules.silence.first;
@@ -19,7 +19,7 @@ TimePoint Request::due(TimePoint now) const {
   if (state_ == State::kPlacing || state_ == State::kRunning)
     due = std::min(due, target_retry_.due());
   if (!context_.pool.all_here()) due = std::min(due, context_.pool.all_here_after(now));
-  if (is_never_placed()) due = std::min(due, now + silence);
+  if (has_no_answer_yet()) due = std::min(due, now + silence);
   if (counting_until_) due = std::min(due, *counting_until_);
   if (prompt_may_move()) due = std::min(due, *prompt_.moves_from);
   return due;
@@ -56,8 +56,10 @@ bool Request::has_taker() const {
   return context_.places.is_waiting(id_) && place_target(context_.pool, need()).has_value();
 }
 
-// A service that it waits for was lost and is still remembered: it may be loading its model again.
+// A service that it waits for was lost and is still remembered, or had taken it and no other one of
+// its model is here: it may be loading its model again.
 bool Request::may_return() const {
+  if (placing_.first && !has_target_of_model()) return true;
   const bool waits_for_target = state_ == State::kPlacing || !has_target_of_model();
   const auto all = context_.pool.all();
   return std::any_of(all.begin(), all.end(), [&](const Worker* worker) {
@@ -71,7 +73,7 @@ bool Request::may_return() const {
 
 // No service could take it for a while: an error soon, and not at its deadline.
 void Request::give_up_unplaced(TimePoint now, Actions& out) {
-  if (!is_never_placed()) return;
+  if (!has_no_answer_yet()) return;
   if (has_taker()) waiting_since_ = now;
   if (now < waiting_since_ + context_.rules.first_placement || may_return()) return;
   // It was waited for, and is not there.

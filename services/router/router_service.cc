@@ -304,8 +304,9 @@ void RouterService::reply_to(const Peer& peer, const wire::Message& message) {
 // A worker of another major version is not answered: neither side can read the other.
 void RouterService::on_unreadable(const Error& error, TimePoint now) {
   ++malformed_;
-  if (error.code == ErrorCode::kIncompatible && other_versions_.count(now))
-    log_warning("refused a worker", {{"reason", error.message}});
+  if (error.code != ErrorCode::kIncompatible) return;
+  if (const auto n = other_versions_.count(now))
+    log_warning("refused a worker", {{"reason", error.message}, {"since_start", *n}});
 }
 
 void RouterService::on_worker(const Delivery& delivery, TimePoint now) {

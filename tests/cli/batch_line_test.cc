@@ -34,7 +34,8 @@ TEST(BatchLine, WithoutASeedOrWithMinusOneItHasThatOfItsText) {
 TEST(BatchLine, ANullLeavesTheFlagAndTheSeedOfTheText) {
   const RequestId id{.high = 1, .low = 77};
   const std::string line = R"({"prompt": "hi", "custom_id": null, "seed": null, "max_tokens": null,
-                               "temperature": null, "top_k": null})";
+                               "temperature": null, "top_k": null, "url": null, "body": null,
+                               "stream": null, "op": null, "request_id": null})";
   const BatchLine batch(line, id, {{"max_tokens", 5}, {"temperature", 0.25}});
   ASSERT_TRUE(batch.requests().ok()) << batch.requests().error().message;
   const SamplingParams& params = batch.requests()->front().params;

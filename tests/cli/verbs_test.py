@@ -1009,7 +1009,7 @@ class Verbs(unittest.TestCase):
         self.assertRegex(found["memory"][1], rf"^\d+ MiB free; the weights of the configured models take {weights >> 20} MiB$")
         large = self.folder / "large"
         self.assertEqual(0, run("model", "init-random", str(large), "--tokenizer", "demo").returncode)
-        enlarge(large, n_layers=100)
+        enlarge(large, n_layers=1000)
         found, code = self.findings("edge.port=0", "bus.client=tcp://127.0.0.1:1", "model.draft=", f"model.target={large}")
         self.assertEqual(("bad", 6), (found["memory"][0], code))
         self.assertRegex(found["memory"][1], r" take \d{6,} MiB; the services need some 256 MiB more$")

@@ -466,6 +466,7 @@ TEST(CompletionEncoder, OffsetsPointIntoTheTextWithItsEcho) {
   EXPECT_EQ(offsets("Once more", {"<s>", " Once", " more", "</s>"}), Json({0, 0, 4, 9, 9, 14}));
   EXPECT_EQ(offsets(" Once", {" ", " Once"}), Json({0, 1, 5, 10}));
   EXPECT_EQ(offsets("a Ä b", {"a", " ä", " b"}), Json({0, 1, 3, 5, 10})) << "normalised";
+  EXPECT_EQ(offsets("Ä", {"ä"}), Json({0, 1, 6})) << "normalised from the first token on";
 }
 
 // A reader finds out by the map whether the token was the likeliest.

@@ -1476,6 +1476,19 @@ TEST_F(RequestTableTest, ATargetThatSaidGoodbyeIsWaitedForUntilTheDeadline) {
   EXPECT_EQ(1u, sent<wire::Open>().size());
 }
 
+TEST_F(RequestTableTest, APromptThatLostItsTargetEndsSoonBesideAnotherOneOfTheModel) {
+  run_to_target();
+  pool.end(kTarget, Incarnation{1});
+  table.worker_lost(kTarget, now, out);
+  join(kTarget, wire::Role::kTarget, "target-0", 2);
+  pool.find(kTarget)->hello.fingerprints.model += 1;  // it may not continue what the first began
+  table.workers_changed(now, out);
+  advance(seconds(16));
+  const auto errors = answers<wire::ClientError>();
+  ASSERT_EQ(1u, errors.size());
+  EXPECT_EQ("unavailable", errors[0].error.code);
+}
+
 TEST_F(RequestTableTest, WhatWasAcceptedBeforeAWorkerDrainsIsFinishedThere) {
   submit();
   now += milliseconds(1);
