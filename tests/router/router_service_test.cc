@@ -640,14 +640,8 @@ TEST_F(RouterServiceTest, ARequestThatADrainRefusesIsNotCountedAsUnreadable) {
   ask_metrics("a", {0, 10});
   ASSERT_EQ(1u, answers<wire::MetricsText>().size());
   const std::string text = answers<wire::MetricsText>().front().metrics_text;
-  const auto value_of = [&](const std::string& family) {
-    const std::size_t at = text.find("\n" + family + "{");
-    if (at == std::string::npos) return std::string("missing");
-    const std::size_t end = text.find('\n', at + 1), value = text.rfind(' ', end) + 1;
-    return text.substr(value, end - value);
-  };
-  EXPECT_EQ("0", value_of("foretoken_bad_requests_total"));
-  EXPECT_EQ("1", value_of("foretoken_request_refused_total"));
+  EXPECT_NE(text.find("\nforetoken_bad_requests_total 0\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nforetoken_request_refused_total 1\n"), std::string::npos) << text;
 }
 
 TEST_F(RouterServiceTest, ADraftThatIsStoppedAloneLeavesSoon) {
