@@ -22,7 +22,7 @@ std::string lines_of(const Settings& settings);
 Settings read_settings(std::istream& lines);
 
 // One line for each setting that the running system was started with otherwise; keys that only one
-// of two versions of the program knows do not count.
+// of two versions of the program has do not count.
 std::string differences(const Settings& running, const Settings& given);
 
 }  // namespace foretoken::cli
