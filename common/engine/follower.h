@@ -33,8 +33,8 @@ class Leader {
   // of the collective, which is that of the other ranks too. Throws FatalError(kUnavailable) if one
   // is silent for longer than that.
   void check_ranks(TimePoint now);
-  // Between two steps, well within the patience of the other ranks; without them or without a
-  // limit, for ever.
+  // The most that may pass between two messages to the other ranks, well within their patience;
+  // Duration::max() without ranks or without a limit.
   Duration longest_silence() const;
   // Followers return from follow(). Nothing may be sent afterwards.
   void end();

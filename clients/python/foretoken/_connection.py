@@ -180,7 +180,7 @@ class Connection:
                 self._socket.curve_serverkey, self._socket.curve_publickey, self._socket.curve_secretkey = self._curve
         except (TypeError, ValueError, zmq.ZMQError) as error:
             raise ForetokenError("config", "curve= must be three keys of 32 bytes or 40 characters") from error
-        if is_bare_ipv6(self._endpoint):  # ZeroMQ would try for ever
+        if is_bare_ipv6(self._endpoint):  # ZeroMQ would retry without end and report nothing
             raise ForetokenError("config", f"cannot connect to {self._endpoint}: "
                                            "its address of IPv6 must be in brackets, as in tcp://[::1]:5555")
         try:
