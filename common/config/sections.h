@@ -268,7 +268,8 @@ struct MemorySection {
     v("start", s.start, anything(), "`foretoken up` starts one beside the targets of a model");
     v("tokens", s.tokens, in_range(65'536, 1'073'741'824),
       "tokens remembered of all tenants, at 28 to 40 bytes each");
-    v("tenant_share", s.tenant_share, in_range(0, 1), "the most of them that one tenant has");
+    v("tenant_share", s.tenant_share, in_range(0, 1),
+      "the most of them that one tenant has, unless share is all");
     v("folder", s.folder, anything(),
       "folder in which texts are kept for the next start, readable for this user alone; \"\" = "
       "none");
