@@ -268,8 +268,11 @@ void copy_additional_templates(const std::filesystem::path& from, const std::fil
   const std::filesystem::path name = "additional_chat_templates";
   std::error_code error;
   if (!std::filesystem::is_directory(from / name, error)) return;
-  std::filesystem::copy(from / name, to / name, std::filesystem::copy_options::overwrite_existing,
-                        error);
+  // Without `recursive` nothing of a folder is copied, and that is no error.
+  std::filesystem::copy(
+      from / name, to / name,
+      std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing,
+      error);
   if (error)
     throw FatalError(ErrorCode::kIo, (to / name).string() + ": cannot write: " + error.message());
 }

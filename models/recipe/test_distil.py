@@ -343,6 +343,20 @@ class WeightsRead(InAFolder):
             self.assertEqual(16 * 63, self.count())
 
 
+class KeptFiles(InAFolder):
+    def test_are_the_tokenizer_with_all_its_chat_templates(self):
+        source, out = self.folder / "target", self.folder / "draft"
+        out.mkdir()
+        (source / "additional_chat_templates").mkdir(parents=True)
+        kept = ("tokenizer.json", "chat_template.jinja", "additional_chat_templates/tool_use.jinja", "generation_config.json")
+        for text in ("first", "second"):  # the second time in place of the first
+            for name in (*kept, "model.safetensors"):
+                (source / name).write_text(text)
+            target.copy_kept(source, out)
+            self.assertEqual({name: text for name in kept},
+                             {str(path.relative_to(out)): path.read_text() for path in out.rglob("*") if path.is_file()})
+
+
 class ExitCodes(InAFolder):
     WORDS = ["distil", "--target", "t", "--out", "o", "--program", "p", "--target-context", "64", "--tokens", "1", "--answer-tokens", "1", "--top", "0", "--head", "64", "--context", "64",
              "--concurrency", "1", "--threads", "1", "--seed", "1", "--passes", "1", "--hours", "0", "--shape", "32x1", "--dtype", "auto"]

@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <string>
+
+#include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/result.h"
 #include "tests/support/temp_folder.h"
@@ -387,6 +391,19 @@ TEST(HfFolder, SaysWhichFileIsMissing) {
   EXPECT_THAT(message(folder / "nowhere"), HasSubstr("is not a folder"));
   folder.write("config.json", std::string(2u << 20, ' '));
   EXPECT_THAT(message(folder.path()), HasSubstr("at most 1048576 bytes"));
+}
+
+TEST(HfFolder, CopiesTheTemplatesBesideTheUsualOne) {
+  const test::TempFolder from, to;
+  const std::string file = "additional_chat_templates/tool_use.jinja";
+  copy_additional_templates(from.path(), to.path());
+  EXPECT_TRUE(std::filesystem::is_empty(to.path())) << "there are none";
+  std::filesystem::create_directory(from / "additional_chat_templates");
+  for (const char* text : {"a", "another"}) {  // the second time in place of the first
+    from.write(file, text);
+    copy_additional_templates(from.path(), to.path());
+    EXPECT_EQ(text, value_or_throw(read_text_file(to / file, 100)));
+  }
 }
 
 }  // namespace

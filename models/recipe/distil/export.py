@@ -1,11 +1,10 @@
 """Writes the trained draft as a Hugging Face folder with draft_ids.i32, the ids of the rows of its head."""
 import pathlib
-import shutil
 
 import numpy as np
 
 from distil.folder import say, write_json
-from distil.target import KEPT_FILES
+from distil.target import copy_kept
 
 
 def config_of(shape, target):
@@ -31,8 +30,5 @@ def export(work, plan, target):
     beside.rename(work.out / "model.safetensors")
     (work.out / "draft_ids.i32").write_bytes(np.load(work.training / "head_ids.npy").astype("<i4").tobytes())
     write_json(work.out / "config.json", config_of(shape_of(plan, target), target))
-    source = pathlib.Path(target["folder"])
-    for name in (*KEPT_FILES, "generation_config.json"):
-        if (source / name).exists():
-            shutil.copyfile(source / name, work.out / name)
+    copy_kept(pathlib.Path(target["folder"]), work.out)
     say(f"export: {work.out}, {sum(t.numel() for t in tensors.values()) * 2 / 1e6:.1f} MB of weights")

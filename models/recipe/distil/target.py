@@ -4,11 +4,14 @@ Packages are imported where tensors are read: the rest is read before it is know
 """
 import json
 import math
+import shutil
 import struct
 
 from distil.folder import MODEL, Refused
 
-KEPT_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "chat_template.jinja", "special_tokens_map.json", "added_tokens.json")
+KEPT_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "chat_template.jinja", "special_tokens_map.json", "added_tokens.json",
+              "generation_config.json")
+KEPT_FOLDER = "additional_chat_templates"  # templates beside chat_template.jinja
 PACKED = (".qweight", ".weight_packed")  # several weights to an element
 BESIDE = ("_scale", "_zero_point", "_shape", "_g_idx", ".scales", ".qzeros", ".g_idx")  # a quantised matrix
 
@@ -36,6 +39,15 @@ def read_target(folder):
             "eos": sorted(set(as_list(generation.get("eos_token_id")) or as_list(config.get("eos_token_id")))),
             "architecture": (config.get("architectures") or ["?"])[0],
             "has_template": "chat_template" in tokenizer or (folder / "chat_template.jinja").exists()}
+
+
+def copy_kept(folder, out):
+    """What a draft has of its target as it is: the tokenizer with its chat templates, and the end tokens."""
+    for name in KEPT_FILES:
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, out / name)
+    if (folder / KEPT_FOLDER).is_dir():
+        shutil.copytree(folder / KEPT_FOLDER, out / KEPT_FOLDER, copy_function=shutil.copyfile, dirs_exist_ok=True)
 
 
 def read_tensor(folder, name):
