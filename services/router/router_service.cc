@@ -448,7 +448,7 @@ bool RouterService::is_needed(const Worker& worker, TimePoint now) const {
   if (worker.state != wire::WorkerState::kDraining) return true;
   switch (worker.hello.role) {
     case wire::Role::kTokenizer:
-      return table_.needs(worker) || token_questions_.needs(worker.id);
+      return table_.needs(worker) || token_questions_.needs(worker.id, now);
     case wire::Role::kEdge:
       return false;
     case wire::Role::kDraft:

@@ -101,32 +101,47 @@ void TokenQuestions::ask_next(TimePoint now, Actions& out) {
   }
 }
 
-// The tokenizer of the model that is meant; without targets, one that bears its name.
-Result<std::optional<WorkerId>> TokenQuestions::choose(Question& question, TimePoint now) const {
-  auto tokenizers = pool_.ready(wire::Role::kTokenizer);
-  if (tokenizers.empty()) tokenizers = pool_.draining(wire::Role::kTokenizer);
+// The model that is meant. Without targets the models are those of the tokenizers.
+Result<std::optional<std::string>> TokenQuestions::model_of(const Question& question,
+                                                            TimePoint now) const {
+  if (!question.request.model.empty()) return std::optional(question.request.model);
   auto models = pool_.models(now);
-  std::string& asked = question.request.model;
-  if (models.empty())
+  if (models.empty()) {
+    auto tokenizers = pool_.ready(wire::Role::kTokenizer);
+    if (tokenizers.empty()) tokenizers = pool_.draining(wire::Role::kTokenizer);
     for (const Worker* tokenizer : tokenizers) models.push_back(&tokenizer->hello);
-  if (asked.empty()) {  // settled once, as a request's is
-    auto meant = settled_model_without(pool_, models, rules_.default_model, rules_.only_model);
-    if (!meant.ok()) return meant.error();
-    if (!*meant) return std::optional<WorkerId>();
-    asked = **meant;
   }
-  for (const Worker* tokenizer : tokenizers) models.push_back(&tokenizer->hello);
-  const auto meant = std::find_if(models.begin(), models.end(), [&](const wire::Hello* model) {
-    return answers_to(*model, asked);
+  return settled_model_without(pool_, models, rules_.default_model, rules_.only_model);
+}
+
+// A tokenizer of what the model's target has; without a target, of what one that bears its name
+// has.
+Result<std::optional<WorkerId>> TokenQuestions::place(const std::string& model,
+                                                      std::optional<WorkerId> not_this,
+                                                      TimePoint now) const {
+  auto models = pool_.models(now);
+  for (const auto& tokenizers :
+       {pool_.ready(wire::Role::kTokenizer), pool_.draining(wire::Role::kTokenizer)})
+    for (const Worker* tokenizer : tokenizers) models.push_back(&tokenizer->hello);
+  const auto meant = std::find_if(models.begin(), models.end(), [&](const wire::Hello* each) {
+    return answers_to(*each, model);
   });
   if (meant != models.end()) {
     const wire::Fingerprints& of_model = (*meant)->fingerprints;
-    return place_tokenizer(tokenizers, {.vocabulary = of_model.vocabulary, .text = of_model.text},
-                           question.tokenizer);
+    return place_tokenizer(pool_, {.vocabulary = of_model.vocabulary, .text = of_model.text},
+                           not_this);
   }
   if (models.empty() || !pool_.all_here()) return std::optional<WorkerId>();
   return Error{ErrorCode::kModelNotFound,
-               "model \"" + asked + "\" is not served; there is " + names_of(models), "model"};
+               "model \"" + model + "\" is not served; there is " + names_of(models), "model"};
+}
+
+Result<std::optional<WorkerId>> TokenQuestions::choose(Question& question, TimePoint now) const {
+  auto model = model_of(question, now);
+  if (!model.ok()) return model.error();
+  if (!*model) return std::optional<WorkerId>();
+  question.request.model = **model;  // settled once, as a request's is
+  return place(**model, question.tokenizer, now);
 }
 
 void TokenQuestions::ask(Entry& entry, TimePoint now, Actions& out) {
@@ -184,9 +199,15 @@ void TokenQuestions::give_up(RequestId own, const Error& error, TimePoint now, A
   ask_next(now, out);
 }
 
-bool TokenQuestions::needs(WorkerId worker) const {
+bool TokenQuestions::needs(WorkerId worker, TimePoint now) const {
   return std::any_of(open_.begin(), open_.end(), [&](const auto& entry) {
-    return !entry.second.tokenizer || entry.second.tokenizer == worker;
+    const Question& question = entry.second;
+    if (question.tokenizer) return question.tokenizer == worker;
+    const auto model = model_of(question, now);
+    if (!model.ok()) return false;
+    if (!*model) return true;  // not known yet: it may be the model of this one
+    const auto placed = place(**model, std::nullopt, now);
+    return placed.ok() && *placed == worker;
   });
 }
 

@@ -63,8 +63,8 @@ class TokenQuestions {
   void client_gone(const Peer& peer, TimePoint now, Actions& out);
   // It cannot be asked. Nothing happens if there is no such question.
   void give_up(RequestId own, const Error& error, TimePoint now, Actions& out);
-  // A question counts on this tokenizer, or on whichever there is.
-  bool needs(WorkerId worker) const;
+  // A question counts on this tokenizer: it is there, or would be placed there now.
+  bool needs(WorkerId worker, TimePoint now) const;
   // All that are open end with `error`, at once.
   void fail_all(const Error& error, std::uint32_t retry_after_ms, Actions& out);
   // Returns when it wants to be called again.
@@ -98,6 +98,12 @@ class TokenQuestions {
   void answer(RequestId own, wire::ClientAnswer answer, Actions& out);
   void forget_at_tokenizer(const Entry& entry, Actions& out) const;
   static TimePoint due(const Question& question);
+  // Nothing: it is not known yet.
+  Result<std::optional<std::string>> model_of(const Question& question, TimePoint now) const;
+  // Nothing: no tokenizer of that model is there.
+  Result<std::optional<WorkerId>> place(const std::string& model,
+                                        std::optional<WorkerId> not_this,
+                                        TimePoint now) const;
   Result<std::optional<WorkerId>> choose(Question& question, TimePoint now) const;
 
   TokenQuestionRules rules_;

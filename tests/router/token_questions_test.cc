@@ -17,16 +17,23 @@ constexpr RequestId kAskedId{0, 7}, kOwn{0, 99};
 
 class TokenQuestionsTest : public testing::Test {
  protected:
-  void join(WorkerId id, wire::Role role, const std::string& model) {
+  static wire::Header header_of(WorkerId id) {
     wire::Header header;
     header.sender = id;
     header.incarnation = Incarnation{1};
-    pool.hello(header, {.socket = 1, .routing = std::to_string(id.value)},
+    return header;
+  }
+  void join(WorkerId id, wire::Role role, const std::string& model, Fingerprint vocabulary = 1) {
+    pool.hello(header_of(id), {.socket = 1, .routing = std::to_string(id.value)},
                {.role = role,
                 .name = "w" + std::to_string(id.value),
-                .fingerprints = {1, 2, 3, 4},
+                .fingerprints = {vocabulary, 2, 3, 4},
                 .model_name = model},
                now);
+  }
+  void drains(WorkerId id) {
+    pool.heartbeat(header_of(id), {.socket = 1, .routing = std::to_string(id.value)},
+                   {.draining = true}, now);
   }
   static wire::ClientRequest tokenize(const std::string& model = "") {
     wire::ClientRequest request{.op = wire::ClientOp::kTokenize};
@@ -60,6 +67,11 @@ class TokenQuestionsTest : public testing::Test {
       if (const auto* to = std::get_if<ToWorker>(&action))
         if (const auto* message = std::get_if<M>(&to->message)) return {{to->worker, *message}};
     return std::nullopt;
+  }
+  // Who was asked to encode.
+  std::optional<WorkerId> encoding() {
+    const auto encode = asked<wire::Encode>();
+    return encode ? std::optional(encode->first) : std::nullopt;
   }
   template <class A>
   std::optional<A> answered() {
@@ -345,6 +357,40 @@ TEST_F(TokenQuestionsTest, TheOnlyConfiguredModelNeedNotWaitForOthersToRegister)
   TokenQuestions of_one{pool, {.only_model = "m"}};
   of_one.submit({.socket = 2, .routing = "c"}, kFlow, kAskedId, kOwn, tokenize(), now, out);
   EXPECT_TRUE(asked<wire::Encode>().has_value());
+}
+
+TEST_F(TokenQuestionsTest, TheOnlyTokenizerOfAModelIsAskedWhileItDrains) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  join(kSecond, wire::Role::kTokenizer, "n", 11);
+  drains(kFirst);
+  submit(tokenize("m"));  // there is no target: the tokenizers say which models there are
+  EXPECT_EQ(kFirst, encoding().value_or(WorkerId{}));
+  join(kLoneTarget, wire::Role::kTarget, "m");
+  submit(tokenize(), {0, 100});
+  EXPECT_EQ(kFirst, encoding().value_or(WorkerId{}));
+}
+
+TEST_F(TokenQuestionsTest, ATokenizerThatDrainsIsNeededByTheQuestionsThatItWouldBeGiven) {
+  join(kFirst, wire::Role::kTokenizer, "m");
+  join(kSecond, wire::Role::kTokenizer, "n", 11);
+  join(kLoneTarget, wire::Role::kTarget, "m");
+  drains(kFirst);
+  drains(kSecond);
+  EXPECT_FALSE(questions.needs(kFirst, now));
+  TokenQuestions many{pool, {.max_asked = 1}};
+  const auto ask = [&](std::uint64_t n) {
+    many.submit({.socket = 2, .routing = "c"}, kFlow, kAskedId, {1, n}, tokenize(), now, out);
+  };
+  ask(0);
+  ask(1);  // it waits for its client's turn
+  EXPECT_TRUE(many.needs(kFirst, now));
+  EXPECT_FALSE(many.needs(kSecond, now)) << "it is of another model";
+  const WorkerId next{4};
+  join(next, wire::Role::kTokenizer, "m");
+  many.on_message({1, 0}, wire::Encoded{.tokens = {5}}, now, out);
+  ask(2);
+  EXPECT_FALSE(many.needs(kFirst, now)) << "another one of the model is ready";
+  EXPECT_TRUE(many.needs(next, now));
 }
 
 TEST_F(TokenQuestionsTest, WithoutANameAndSeveralModelsItIsRefusedWithTheNames) {
