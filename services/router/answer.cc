@@ -98,23 +98,22 @@ Answer::News Answer::add_tokens(const wire::Tokens& tokens, TimePoint now) {
   return News::kSome;
 }
 
-Answer::News Answer::add_text(const wire::Text& text, std::uint32_t n_sent) {
+Answer::News Answer::add_text(const wire::Text& text, std::uint32_t n_sent, TokenEnds ends) {
   if (with_logprobs_ || !prompt_.empty()) add_bytes(text);
   if (text.offset > text_.size()) return News::kGap;
-  if (text.next < n_prompt_ + n_detokenized_) return News::kNone;  // overtaken by a replay
   if (text.next > n_prompt_ + n_sent) return News::kNone;
+  if (form_) add_ends(text);
+  if (text.next < n_prompt_ + n_detokenized_) return News::kNone;  // overtaken by a replay
+  if (form_ && ends == TokenEnds::kSaid && ends_.size() < text.next - n_prompt_) return News::kGap;
   const std::size_t known = text_.size() - text.offset;
   if (known < text.text.size()) text_.append(text.text, known);
-  if (form_) add_ends(text);
   n_detokenized_ = std::min(n_tokens(), text.next - n_prompt_);
   return News::kSome;
 }
 
-// A tokenizer that says nothing of them: then they are not said at all.
 void Answer::add_ends(const wire::Text& text) {
-  const std::size_t until = text.next - n_prompt_;
-  if (text.ends.size() > until) return;
-  const std::size_t from = until - text.ends.size();
+  if (text.next < n_prompt_ + text.ends.size()) return;
+  const std::size_t from = text.next - n_prompt_ - text.ends.size();
   if (from > ends_.size()) return;
   for (std::size_t i = ends_.size() - from; i < text.ends.size(); ++i)
     ends_.push_back(text.ends[i]);

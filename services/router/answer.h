@@ -37,9 +37,12 @@ class Answer {
   // Tokens of the answer, or of the prompt with the log-probabilities that were asked for: without
   // all of these, what is behind them is a gap.
   News add_tokens(const wire::Tokens& tokens, TimePoint now);
+  // Whether the tokenizer says where the text of each token ends; an old one does not.
+  enum class TokenEnds : std::uint8_t { kUnsaid, kSaid };
   // Text of the first n_sent tokens, which the tokenizer was sent in this run of the stream. Text
-  // of more tokens was said to an earlier run. What it says of the bytes of tokens is kept.
-  News add_text(const wire::Text& text, std::uint32_t n_sent);
+  // of more tokens was said to an earlier run. What it says of the bytes and ends of tokens is
+  // kept. With a form, ends that are missing are a gap, too: a message without text may be lost.
+  News add_text(const wire::Text& text, std::uint32_t n_sent, TokenEnds ends = TokenEnds::kSaid);
   // For log probabilities: the tokens without text yet (before the first, those of the prompt,
   // too), and those likeliest in their places, whose bytes are not known. To be asked for together
   // with that text, so that a client that has the text has the bytes.

@@ -149,6 +149,7 @@ class Request {
   bool continues_text() const;
   void decode(TimePoint now, Actions& out);
   void replay(TimePoint now, Actions& out);
+  Answer::TokenEnds ends_of_tokenizer() const;
   void on_text(const wire::Text& text, TimePoint now, Actions& out);
   void on_stop_string(const wire::Text& text, TimePoint now, Actions& out);
 

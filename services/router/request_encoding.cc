@@ -9,6 +9,11 @@
 #include "services/router/request.h"
 
 namespace foretoken {
+namespace {
+
+constexpr std::uint8_t kTokenEndsSince = 3;  // minor version of the protocol
+
+}  // namespace
 
 void Request::encode(TimePoint now, Actions& out) {
   const auto not_this = tokenizer_retry_.is_open() && !prompt_.is_taken ? tokenizer_ : std::nullopt;
@@ -196,9 +201,15 @@ void Request::replay(TimePoint now, Actions& out) {
   if (tokenizer_) decode(now, out);
 }
 
+Answer::TokenEnds Request::ends_of_tokenizer() const {
+  const Worker* tokenizer = tokenizer_ ? context_.pool.find(*tokenizer_) : nullptr;
+  const bool says_them = tokenizer != nullptr && tokenizer->minor >= kTokenEndsSince;
+  return says_them ? Answer::TokenEnds::kSaid : Answer::TokenEnds::kUnsaid;
+}
+
 void Request::on_text(const wire::Text& text, TimePoint now, Actions& out) {
   if (state_ != State::kRunning && state_ != State::kFlushing) return;
-  switch (answer_.add_text(text, stream_.n_sent)) {
+  switch (answer_.add_text(text, stream_.n_sent, ends_of_tokenizer())) {
     case Answer::News::kGap:
       return tokenizer_retry_.suspect_loss(now, context_.rules.silence);
     case Answer::News::kNone:

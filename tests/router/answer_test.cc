@@ -296,6 +296,57 @@ TEST(Answer, EndsOfTokensGoWithThemAndTheFormWithTheFirst) {
   EXPECT_FALSE(rest.form.has_value());
 }
 
+// The first token has no text of its own, as one that ends within a character.
+TEST(Answer, EndsThatALostTextWithoutBytesHadAreAGap) {
+  const auto begun = [] {
+    Answer answer(kReceived);
+    answer.begin(kPrompt, {});
+    answer.set_form({.tool_format = "hermes"});
+    answer.add_tokens({.position = kPromptTokens, .ids = {100, 101}}, kReceived);
+    return answer;
+  };
+  const wire::Text first{.next = kPromptTokens + 1, .ends = {0}};
+  const wire::Text second{.next = kPromptTokens + 2, .text = "ab", .ends = {2}};
+  const wire::Text again{.next = kPromptTokens + 2, .text = "ab", .ends = {0, 2}};
+  const wire::Text last{.next = kPromptTokens + 2, .text = "ab", .final = true};
+  using News = Answer::News;
+
+  Answer lost = begun();
+  EXPECT_EQ(News::kGap, lost.add_text(second, 2));
+  EXPECT_EQ(0u, lost.n_detokenized());
+  EXPECT_EQ(News::kSome, lost.add_text(again, 2));
+  EXPECT_EQ((std::vector<std::uint32_t>{0, 2}), lost.whole_reply(kAnswered, {}).token_ends);
+
+  Answer overtaken = begun();
+  EXPECT_EQ(News::kGap, overtaken.add_text(second, 2));
+  EXPECT_EQ(News::kSome, overtaken.add_text(first, 2));
+  EXPECT_EQ(News::kSome, overtaken.add_text(second, 2));
+
+  Answer at_its_end = begun();  // what it says last has no tokens of its own
+  EXPECT_EQ(News::kSome, at_its_end.add_text(first, 2));
+  EXPECT_EQ(News::kGap, at_its_end.add_text(last, 2));
+
+  Answer of_an_old_tokenizer = begun();
+  EXPECT_EQ(News::kSome, of_an_old_tokenizer.add_text(last, 2, Answer::TokenEnds::kUnsaid));
+  EXPECT_EQ("ab", of_an_old_tokenizer.whole_reply(kAnswered, {}).text);
+}
+
+TEST(Answer, EndsOfTextThatIsKnownAlreadyAreKept) {
+  const WholeAnswer truth(4);
+  Answer answer(kReceived);
+  answer.begin(kPrompt, {});
+  answer.set_form({.tool_format = "hermes"});
+  answer.add_tokens(truth.some_tokens(0, 4), kReceived);
+  EXPECT_EQ(Answer::News::kSome,
+            answer.add_text(truth.some_text(0, 3), 4, Answer::TokenEnds::kUnsaid));
+  wire::Text first = truth.some_text(0, 2), second = truth.some_text(2, 4);
+  first.ends = {1, 3};
+  second.ends = {6, 7};
+  EXPECT_EQ(Answer::News::kNone, answer.add_text(first, 4));
+  EXPECT_EQ(Answer::News::kSome, answer.add_text(second, 4));
+  EXPECT_EQ((std::vector<std::uint32_t>{1, 3, 6, 7}), answer.whole_reply(kAnswered, {}).token_ends);
+}
+
 TEST(Answer, BytesAreAskedForOnlyWithLogprobs) {
   const WholeAnswer truth(3);
   for (const bool with_logprobs : {false, true}) {

@@ -656,6 +656,38 @@ TEST_F(RequestTableTest, ALostTextIsReplayed) {
   EXPECT_EQ("ab", replies[0].text);
 }
 
+TEST_F(RequestTableTest, ALostTextWithoutBytesIsReplayedWhereEndsOfTokensAreWanted) {
+  auto request = ask();
+  request.token_ends = true;
+  run_to_target(request);
+  tokens(3, {20, 21});
+  out.clear();
+  hear(kTokenizer, wire::Text{.next = 5, .text = "ab", .ends = {2}});
+  advance(milliseconds(40));
+  EXPECT_EQ(1u, sent<wire::Decode>().size());
+  hear(kTokenizer, wire::Text{.next = 5, .text = "ab", .ends = {0, 2}});
+  hear(kTarget, wire::Done{.reason = FinishReason::kLength, .n_generated = 2});
+  text(5, "", 2, true);
+  const auto replies = answers<wire::ClientReply>();
+  ASSERT_EQ(1u, replies.size());
+  EXPECT_EQ((std::vector<std::uint32_t>{0, 2}), replies[0].token_ends);
+}
+
+TEST_F(RequestTableTest, AnOldTokenizerNeedNotSayTheEndsOfTokens) {
+  constexpr std::uint8_t kBeforeTokenEnds = 2;
+  join(kTokenizer, wire::Role::kTokenizer, "tokenizer-0", 1, 4, {}, 100, kBeforeTokenEnds);
+  auto request = ask();
+  request.token_ends = true;
+  run_to_target(request);
+  tokens(3, {20, 21});
+  text(5, "ab", 0);
+  hear(kTarget, wire::Done{.reason = FinishReason::kLength, .n_generated = 2});
+  text(5, "", 2, true);
+  const auto replies = answers<wire::ClientReply>();
+  ASSERT_EQ(1u, replies.size());
+  EXPECT_EQ("ab", replies[0].text);
+}
+
 TEST_F(RequestTableTest, AStopStringCutsEverythingBehindItAndClosesTheSequence) {
   auto request = ask(50);
   request.params.n_logprobs = 0;
