@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,10 +33,10 @@ struct OpenAiOptions {
   std::uint32_t n_top_logprobs = 0;
   std::int32_t n_prompt_logprobs = -1;  // likeliest tokens beside each of the prompt; -1 = none
   bool returns_token_ids = false;
-  std::size_t n = 1;                 // answers for each prompt
-  bool echo = false;                 // completions: the prompt comes before the answer
-  std::vector<std::string> prompts;  // with echo each as text; "" of one given as token ids
-  AnswerRules rules;                 // chat: how an answer is read; its key is each choice's own
+  std::size_t n = 1;  // answers for each prompt
+  bool echo = false;  // completions: the prompt comes before the answer
+  std::vector<std::optional<std::string>> prompts;  // with echo; nothing: it was given as token ids
+  AnswerRules rules;  // chat: how an answer is read; its key is each choice's own
 };
 
 struct OpenAiAsk : OpenAiOptions {

@@ -433,8 +433,8 @@ class CompletionEncoder final : public OpenAiEncoder {
   // As it was given, or the bytes of its tokens: several may make one character.
   std::string prompt_bytes(std::size_t choice,
                            const std::vector<wire::LogprobEntry>& prompt) const {
-    std::string bytes = ask_.prompts[choice / ask_.n];
-    if (!bytes.empty()) return bytes;
+    if (const auto& given = ask_.prompts[choice / ask_.n]) return *given;
+    std::string bytes;
     for (const auto& entry : prompt) bytes.append(entry.bytes.begin(), entry.bytes.end());
     return bytes;
   }

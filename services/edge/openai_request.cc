@@ -1,6 +1,7 @@
 // OpenAI's bodies -> requests to the router. What a body says is put under the router's own keys,
 // and read as a ZeroMQ client's request is: one listing of limits for both doors.
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -265,6 +266,12 @@ Result<std::vector<Json>> read_prompts(const Json& body) {
   return prompts;
 }
 
+std::optional<std::string> text_of_prompt(const Json& prompt) {
+  const auto text = prompt.find("prompt");
+  if (text == prompt.end()) return std::nullopt;
+  return text->get<std::string>();
+}
+
 }  // namespace
 
 Result<OpenAiAsk> read_chat(const OrderedJson& in_order, const BodyRules& rules) {
@@ -318,9 +325,8 @@ Result<OpenAiAsk> read_completion(const OrderedJson& in_order, const BodyRules& 
   auto prompts = read_prompts(body);
   if (!prompts.ok()) return prompts.error();
   if (ask.echo)
-    for (const Json& prompt : *prompts)
-      ask.prompts.push_back(prompt.value("prompt", std::string()));
-  const bool has_ids = std::count(ask.prompts.begin(), ask.prompts.end(), std::string()) > 0;
+    for (const Json& prompt : *prompts) ask.prompts.push_back(text_of_prompt(prompt));
+  const bool has_ids = std::count(ask.prompts.begin(), ask.prompts.end(), std::nullopt) > 0;
   if (ask.echo && (ask.wants_logprobs || has_ids || *max_tokens == 0))
     (*request)["prompt_logprobs"] =
         std::max(ask.n_prompt_logprobs, static_cast<std::int32_t>(ask.n_top_logprobs));

@@ -431,7 +431,7 @@ wire::LogprobEntry entry_with_bytes(const std::string& bytes) {
 TEST(CompletionEncoder, EchoesCharactersThatSeveralTokensMake) {
   OpenAiAsk ask = ask_for(1);
   ask.echo = true;
-  ask.prompts = {""};
+  ask.prompts = {std::nullopt};
   ask.wants_logprobs = true;
   wire::ClientReply whole = reply("!");
   whole.prompt_logprobs = {entry_with_bytes("na"), entry_with_bytes("\xC3"),
@@ -467,6 +467,17 @@ TEST(CompletionEncoder, OffsetsPointIntoTheTextWithItsEcho) {
   EXPECT_EQ(offsets(" Once", {" ", " Once"}), Json({0, 1, 5, 10}));
   EXPECT_EQ(offsets("a Ä b", {"a", " ä", " b"}), Json({0, 1, 3, 5, 10})) << "normalised";
   EXPECT_EQ(offsets("Ä", {"ä"}), Json({0, 1, 6})) << "normalised from the first token on";
+  EXPECT_EQ(offsets("", {"<s>"}), Json({0, 0, 5})) << "none of the text is the prompt's";
+}
+
+TEST(CompletionEncoder, AnEmptyTextIsEchoedWithoutTheTokenBeforeEveryText) {
+  OpenAiAsk ask = ask_for(1);
+  ask.echo = true;
+  ask.prompts = {std::string()};
+  wire::ClientReply whole = reply("Once");
+  whole.prompt_logprobs = {entry_with_bytes("<s>")};
+  const Json body = Json::parse(completion_encoder(ask, "1", 7)->whole({whole}));
+  EXPECT_EQ(body["choices"][0]["text"], "Once");
 }
 
 // A reader finds out by the map whether the token was the likeliest.

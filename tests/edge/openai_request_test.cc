@@ -19,6 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Optional;
 using ::testing::SizeIs;
 
 OrderedJson chat(const std::string& more = "") {
@@ -601,9 +602,22 @@ TEST(OpenAiCompletion, RefusesWhatIsNoPrompt) {
 }
 
 TEST(OpenAiCompletion, EchoAndBestOf) {
-  EXPECT_THAT(read(read_completion(text(R"(, "echo": true)"), {})).prompts, ElementsAre("hi"));
+  EXPECT_THAT(read(read_completion(text(R"(, "echo": true)"), {})).prompts,
+              ElementsAre(Optional(std::string("hi"))));
   EXPECT_TRUE(read_completion(text(R"(, "best_of": 2, "n": 2)"), {}).ok());
   EXPECT_EQ(read_completion(text(R"(, "best_of": 2)"), {}).error().param, "best_of");
+}
+
+TEST(OpenAiCompletion, TheTokensOfAPromptOfIdsAreAskedForToEchoItAndThoseOfATextAreNot) {
+  const auto n_prompt_logprobs = [](const std::string& prompt) {
+    const auto ask = read(read_completion(
+        OrderedJson::parse(R"({"model": "demo", "echo": true, "prompt": )" + prompt + "}"), {}));
+    return ask.generation.choices.at(0).params.n_prompt_logprobs;
+  };
+  EXPECT_EQ(n_prompt_logprobs(R"("hi")"), -1);
+  EXPECT_EQ(n_prompt_logprobs(R"("")"), -1);
+  EXPECT_EQ(n_prompt_logprobs("[5, 6]"), 0);
+  EXPECT_EQ(n_prompt_logprobs(R"(["", [5, 6]])"), 0);
 }
 
 TEST(OpenAiFields, AsManyAnswersAsTheConfigurationAllows) {
