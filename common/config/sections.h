@@ -362,7 +362,7 @@ struct EdgeSection {
       "a field of a request that the endpoint does not have is an error, and not only named in "
       "x-foretoken-ignored");
     v("ping_s", s.ping_s, in_range(1, 3600),
-      "a stream that has nothing to say sends a comment this often");
+      "a stream that has nothing to say sends an event without text this often");
     v("max_connections", s.max_connections, in_range(1, 65'536),
       "connections at a time; more are closed at once");
     v("max_body_mib", s.max_body_mib, in_range(1, 8),

@@ -88,7 +88,7 @@ class MessageEncoder final : public Encoder {
   std::string error_event(const HttpError& error) override {
     return "event: error\ndata: " + to_text(message_error_json(error, request_id_)) + "\n\n";
   }
-  std::string ping() const override { return message_event("ping", OrderedJson::object()); }
+  std::string ping() override { return message_event("ping", OrderedJson::object()); }
 
   std::string whole(const std::vector<wire::ClientReply>& replies) override {
     const wire::ClientReply& reply = replies.front();

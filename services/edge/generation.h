@@ -39,7 +39,10 @@ class Encoder {
   virtual std::string end() = 0;  // after the last reply
   // In place of the rest; the connection is closed behind it.
   virtual std::string error_event(const HttpError& error) = 0;
-  virtual std::string ping() const { return ": ping\n\n"; }
+  // Sent when nothing was for a while: an event of the protocol that adds nothing. A comment would
+  // not do: some clients take the blank line behind it for an event, and others wait for events
+  // alone.
+  virtual std::string ping() = 0;
 };
 
 struct GenerationRules {

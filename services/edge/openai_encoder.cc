@@ -158,6 +158,7 @@ class OpenAiEncoder : public Encoder {
       : ask_(static_cast<const OpenAiOptions&>(ask)),
         id_(std::move(id)),
         created_(created),
+        has_ended_(ask.generation.choices.size()),
         usage_(ask.generation.choices.size(), ask.n) {}
 
   std::string error_body(const HttpError& error) const override { return openai_error_body(error); }
@@ -217,11 +218,17 @@ class OpenAiEncoder : public Encoder {
   }
   void note(std::size_t choice, const wire::ClientReply& reply) {
     note_model(reply);
+    has_ended_[choice] = 1;
     usage_.add(choice, reply);
     if (choice == 0) metrics_ = metrics_json(reply);
   }
 
   void note_reasoning(std::uint32_t n_tokens) { usage_.add_reasoning(n_tokens); }
+  // The first choice whose last chunk is still to come: behind that one no other may follow.
+  std::size_t open_choice() const {
+    const auto open = std::find(has_ended_.begin(), has_ended_.end(), 0);
+    return static_cast<std::size_t>(open - has_ended_.begin());
+  }
 
   // vLLM's fields of the prompt, beside those of a whole answer.
   void add_prompt(OrderedJson& body, const wire::ClientReply& reply) const {
@@ -237,6 +244,7 @@ class OpenAiEncoder : public Encoder {
   std::string id_;
   std::int64_t created_;
   std::string model_, fingerprint_;
+  std::vector<std::uint8_t> has_ended_;  // by choice
   UsageSum usage_;
   OrderedJson metrics_;
 };
@@ -339,15 +347,24 @@ class ChatEncoder final : public OpenAiEncoder {
                            {"finish_reason", readers_[choice].finish_reason(reply)},
                            {"stop_reason", stop_reason_json(reply.stop_reason)}});
   }
+  std::string ping() override { return empty_chunk(open_choice(), {}); }
 
  private:
   const char* chunk_object() const override { return "chat.completion.chunk"; }
 
-  // First of each choice, with its first token.
+  // First of each choice, with its first token. The prompt is said by the first piece alone.
   std::string role(std::size_t choice, const std::vector<TokenId>& prompt) {
-    if (std::exchange(begun_[choice], 1) != 0) return {};
+    if (begun_[choice] != 0 && prompt.empty()) return {};
+    return empty_chunk(choice, prompt);
+  }
+  // Without text. The first of a choice has the role, which clients need before all else; it is
+  // said once, since some join the texts of all deltas.
+  std::string empty_chunk(std::size_t choice, const std::vector<TokenId>& prompt) {
+    OrderedJson delta = OrderedJson::object();
+    if (std::exchange(begun_[choice], 1) == 0)
+      delta = {{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}};
     return chunk({{"index", choice},
-                  {"delta", {{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}}},
+                  {"delta", std::move(delta)},
                   {"logprobs", nullptr},
                   {"finish_reason", nullptr}},
                  prompt);
@@ -420,6 +437,12 @@ class CompletionEncoder final : public OpenAiEncoder {
     note(choice, reply);
     return part(choice, text, logprobs(choice, reply.prompt_logprobs, reply.logprobs), reply,
                 &reply);
+  }
+  std::string ping() override {
+    return chunk({{"index", open_choice()},
+                  {"text", ""},
+                  {"logprobs", nullptr},
+                  {"finish_reason", nullptr}});
   }
 
  private:

@@ -78,7 +78,7 @@ struct OutputItem {
 class ResponsesEncoder final : public Encoder {
  public:
   ResponsesEncoder(const ResponsesOptions& ask, std::string id, std::int64_t created)
-      : ask_(ask), id_(std::move(id)), created_(created), reader_(ask.rules) {}
+      : ask_(ask), id_(std::move(id)), created_(created), reader_(ask.rules), model_(ask.model) {}
 
   std::string error_body(const HttpError& error) const override { return openai_error_body(error); }
   // OpenAI's flat form and the nested one, which its own client raises; then the answer as far as
@@ -108,6 +108,11 @@ class ResponsesEncoder final : public Encoder {
     return events += response_event(type.c_str(), response);
   }
   std::string end() override { return "data: [DONE]\n\n"; }
+  std::string ping() override {
+    std::string events = begin({});
+    if (!events.empty()) return events;
+    return response_event("response.in_progress", unfinished("in_progress", "in_progress"));
+  }
 
  private:
   using Kind = OutputItem::Kind;
@@ -133,8 +138,8 @@ class ResponsesEncoder final : public Encoder {
   }
 
   std::string begin(const std::string& model) {
+    if (!model.empty()) model_ = model;
     if (std::exchange(has_begun_, true)) return {};
-    model_ = model.empty() ? ask_.model : model;
     const OrderedJson response = object(model_, "in_progress");
     std::string events = response_event("response.created", response);
     return events += response_event("response.in_progress", response);
@@ -252,9 +257,15 @@ class ResponsesEncoder final : public Encoder {
             {"usage", nullptr},       {"temperature", ask_.temperature},
             {"top_p", ask_.top_p}};
   }
+  // As far as it came, with the item that is open: OpenAI's client for Node puts it in the place of
+  // all that it has gathered.
+  OrderedJson unfinished(const char* status, const char* item_status) const {
+    OrderedJson body = object(model_, status);
+    if (item_) body["output"].push_back(item_->json(item_status));
+    return body;
+  }
   OrderedJson failed(const HttpError& error) const {
-    OrderedJson body = object(model_, "failed");
-    if (item_) body["output"].push_back(item_->json("incomplete"));
+    OrderedJson body = unfinished("failed", "incomplete");
     body["error"] = {{"code", failure_code(error)}, {"message", error.message}};
     return body;
   }
@@ -273,7 +284,7 @@ class ResponsesEncoder final : public Encoder {
   const std::string id_;
   const std::int64_t created_;
   AnswerReader reader_;
-  std::string model_;                          // that the events name
+  std::string model_;                          // as asked for until a piece names it
   OrderedJson output_ = OrderedJson::array();  // items that are whole
   std::optional<OutputItem> item_;             // the one that grows
   std::vector<OrderedJson> entries_;           // log-probabilities of all tokens

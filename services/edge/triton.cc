@@ -222,6 +222,7 @@ class TritonEncoder final : public Encoder {
     return event(choice, last(choice, reply));
   }
   std::string end() override { return {}; }
+  std::string ping() override { return event(0, body(model_, "")); }
 
  private:
   struct Answer {

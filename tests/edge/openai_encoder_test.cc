@@ -139,6 +139,59 @@ TEST(Encoders, SayOneModelAndFingerprintInAllEventsOfAStream) {
   EXPECT_THAT(models_in(chat_encoder(ask, "1", 7)->on_reply(0, reply("y"))), testing::Each("demo"));
 }
 
+// Clients read a stream line by line or in blocks, and some take every block for JSON.
+TEST(Encoders, KeepAStreamOpenWithEventsThatAddNothing) {
+  const auto text_with_pings = [](Encoder& encoder, const char* text) {
+    std::string stream = encoder.ping();
+    stream += encoder.on_piece(0, {.text = "he"});
+    stream += encoder.ping();
+    stream += encoder.on_reply(0, reply("y"));
+    std::string joined;
+    for (const auto& event : events_in(stream))
+      joined += event.value(Json::json_pointer(text), std::string());
+    return joined;
+  };
+  TritonAsk triton;
+  triton.generation.choices.resize(1);
+  triton.includes_input = true;
+  triton.prompt = "oh ";
+  EXPECT_EQ(text_with_pings(*chat_encoder(ask_for(1), "1", 7), "/choices/0/delta/content"), "hey");
+  EXPECT_EQ(text_with_pings(*completion_encoder(ask_for(1), "1", 7), "/choices/0/text"), "hey");
+  EXPECT_EQ(text_with_pings(*triton_encoder(triton, 7), "/text_output"), "oh heyEND");
+  AnthropicAsk messages;
+  EXPECT_EQ(message_encoder(messages, "1", "req-1")->ping(),
+            "event: ping\ndata: {\"type\":\"ping\"}\n\n");
+}
+
+// Some clients join the roles of all deltas, and others take the first delta's for the whole.
+TEST(ChatEncoder, APingBeforeTheFirstTokenSaysTheRoleInItsPlace) {
+  OpenAiAsk ask = ask_for(1);
+  ask.returns_token_ids = true;
+  const auto encoder = chat_encoder(ask, "1", 7);
+  std::string stream = encoder->ping();
+  stream += encoder->ping();
+  stream += encoder->on_piece(0, {.text = "he", .token_ids = {5}, .prompt_token_ids = {3, 4}});
+  const auto events = events_in(stream);
+  ASSERT_EQ(events.size(), 4U);
+  EXPECT_EQ(events[0]["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(events[1]["choices"][0]["delta"], Json::object());
+  EXPECT_TRUE(events[1]["choices"][0]["finish_reason"].is_null());
+  EXPECT_EQ(events[2]["choices"][0]["delta"], Json::object());
+  EXPECT_EQ(events[2]["prompt_token_ids"], Json({3, 4}));
+  EXPECT_EQ(events[3]["choices"][0]["delta"], Json::parse(R"({"content": "he"})"));
+}
+
+TEST(Encoders, APingIsOfAChoiceThatHasNotEnded) {
+  std::vector<std::unique_ptr<Encoder>> encoders;
+  encoders.push_back(chat_encoder(ask_for(2), "1", 7));
+  encoders.push_back(completion_encoder(ask_for(2), "1", 7));
+  for (const auto& encoder : encoders) {
+    EXPECT_EQ(events_in(encoder->ping()).front()["choices"][0]["index"], 0);
+    encoder->on_reply(0, reply("y"));
+    EXPECT_EQ(events_in(encoder->ping()).front()["choices"][0]["index"], 1);
+  }
+}
+
 TEST(TritonEncoder, AStopWordBelongsToTheAnswerAndTheEndTokenDoesNot) {
   TritonAsk ask;
   ask.generation.choices.resize(1);

@@ -183,6 +183,30 @@ TEST(ResponsesEncoder, AFailedStreamEndsWithTheAnswerAsFarAsItCame) {
   EXPECT_EQ(response["output"][0]["content"][0]["text"], "he");
 }
 
+// OpenAI's client for Node puts the object in the place of what it has gathered: the next delta
+// finds its item there.
+TEST(ResponsesEncoder, APingIsTheAnswerAsFarAsItCame) {
+  const auto encoder = responses_encoder(responses_ask(), "1", 7);
+  std::string stream = encoder->ping();
+  stream += encoder->on_piece(0, {.text = "he", .model = "demo-7"});
+  stream += encoder->ping();
+  stream += encoder->on_reply(0, response_reply("y"));
+  const std::vector<Json> events = named_events_in(stream);
+  ASSERT_EQ(events.size(), 11U);
+  for (std::size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i]["sequence_number"], i);
+  EXPECT_EQ(events[0]["type"], "response.created");
+  EXPECT_EQ(events[1]["type"], "response.in_progress");
+  EXPECT_EQ(events[1]["response"]["model"], "demo");
+  EXPECT_EQ(events[5]["type"], "response.in_progress");
+  const Json& response = events[5]["response"];
+  EXPECT_EQ(response["model"], "demo-7");
+  ASSERT_EQ(response["output"].size(), 1U);
+  EXPECT_EQ(response["output"][0]["id"], events[4]["item_id"]);
+  EXPECT_EQ(response["output"][0]["status"], "in_progress");
+  EXPECT_EQ(response["output"][0]["content"][0]["text"], "he");
+  EXPECT_EQ(events[10]["response"]["output"][0]["content"][0]["text"], "hey");
+}
+
 // A ping may be all that came before.
 TEST(ResponsesEncoder, AStreamThatFailsBeforeItsFirstWordHasABeginning) {
   const auto encoder = responses_encoder(responses_ask(), "1", 7);

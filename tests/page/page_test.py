@@ -97,7 +97,7 @@ MEASURED = {"usage": {"prompt_tokens": 3, "completion_tokens": 5, "prompt_tokens
 
 
 def stream_of(deltas):
-    """The events of an answer of these (key, text), one token each."""
+    """The events of an answer of these (key, text), one token each, with one before and behind each that keeps the stream open."""
     def chunk(choices, **more):
         return "data: " + json.dumps({"choices": choices, **more}) + "\n\n"
 
@@ -105,8 +105,9 @@ def stream_of(deltas):
         entry = {"token": text, "logprob": -1, "bytes": list(text.encode()), "top_logprobs": []}
         return chunk([{"index": 0, "delta": {key: text}, "logprobs": {"content": [entry]}, "token_ids": [i], "accepted_tokens": 0,
                        "finish_reason": None}])
-    parts = [part(i, key, text) for i, (key, text) in enumerate(deltas)]
-    return "".join(parts) + chunk([{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}]) + chunk([], **MEASURED) + "data: [DONE]\n\n"
+    nothing = chunk([{"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}])
+    parts = [part(i, key, text) + nothing for i, (key, text) in enumerate(deltas)]
+    return nothing + "".join(parts) + chunk([{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}]) + chunk([], **MEASURED) + "data: [DONE]\n\n"
 
 
 class Page(PageTest):
