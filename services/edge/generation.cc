@@ -95,8 +95,9 @@ asio::awaitable<void> send_stream(HttpExchange& exchange,
                                   const GenerationRules& rules,
                                   HttpHeaders headers) {
   bool has_begun = false;
+  TimePoint quiet_since = steady_now();  // the time of the last write
   for (std::size_t n_whole = 0; n_whole < call.ids().size();) {
-    auto arrival = co_await call.next(steady_now() + rules.ping_every);
+    auto arrival = co_await call.next(quiet_since + rules.ping_every);
     if (!arrival && exchange.is_gone()) co_return;
     std::optional<HttpError> error;
     if (arrival && rules.watch) rules.watch(arrival->request, arrival->answer);
@@ -113,17 +114,22 @@ asio::awaitable<void> send_stream(HttpExchange& exchange,
       if (!co_await exchange.begin_stream(std::move(first))) co_return;
     }
     std::string events;
-    if (!arrival) {
-      events = encoder.ping();
-    } else if (error) {
+    if (error) {
       events = encoder.error_event(*error);
-    } else if (const auto* piece = std::get_if<wire::ClientPiece>(&arrival->answer)) {
-      events = encoder.on_piece(arrival->request, *piece);
-    } else if (const auto* reply = std::get_if<wire::ClientReply>(&arrival->answer)) {
-      events = encoder.on_reply(arrival->request, *reply);
-      if (++n_whole == call.ids().size()) events += encoder.end();
+    } else if (arrival) {
+      if (const auto* piece = std::get_if<wire::ClientPiece>(&arrival->answer)) {
+        events = encoder.on_piece(arrival->request, *piece);
+      } else if (const auto* reply = std::get_if<wire::ClientReply>(&arrival->answer)) {
+        events = encoder.on_reply(arrival->request, *reply);
+        if (++n_whole == call.ids().size()) events += encoder.end();
+      }
     }
-    if (!events.empty() && !co_await exchange.write(std::move(events))) co_return;
+    // Pieces may have nothing for the client: thoughts that it does not want, calls behind the one.
+    if (events.empty() && steady_now() >= quiet_since + rules.ping_every) events = encoder.ping();
+    if (!events.empty()) {
+      if (!co_await exchange.write(std::move(events))) co_return;
+      quiet_since = steady_now();
+    }
     if (arrival) call.let_go(*arrival);
     if (error) co_return co_await exchange.end_stream(false);
   }
