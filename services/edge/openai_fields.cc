@@ -130,6 +130,7 @@ constexpr BodyField kTokenize[] = {
     {"chat_template_kwargs", kHonoured},
     {"add_special_tokens", kHonoured, "add_special_tokens"},
     {"add_generation_prompt", kHonoured, "add_generation_prompt"},
+    {"continue_final_message", kHonoured, "continue_final_message"},
 };
 
 constexpr BodyField kDetokenize[] = {

@@ -570,6 +570,17 @@ TEST(OpenAiChat, TheEffortIsAVariableOfTheTemplate) {
   EXPECT_EQ(tokens->request.chat_template_kwargs.text, R"({"reasoning_effort":"low"})");
 }
 
+// The prompt is the one of the chat that continues the same message.
+TEST(OpenAiTokenize, ContinuesTheLastMessageAsAChatDoes) {
+  const OrderedJson body = OrderedJson::parse(
+      R"({"model": "demo", "add_generation_prompt": false, "continue_final_message": true, "messages": [
+          {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Once"}]})");
+  const auto tokens = read_tokens(body, "tokenize", true);
+  ASSERT_TRUE(tokens.ok()) << tokens.error().message;
+  EXPECT_THAT(tokens->ignored, IsEmpty());
+  EXPECT_TRUE(tokens->request.continue_final_message);
+}
+
 TEST(OpenAiCompletion, TakesEveryFormOfAPrompt) {
   EXPECT_EQ(read(read_completion(text(), {})).generation.choices[0].prompt, "hi");
   EXPECT_EQ(read(read_completion(text(), {})).generation.choices[0].params.max_tokens, 16U);

@@ -324,6 +324,7 @@ class Fields(unittest.TestCase):
     def test_tokenize(self):
         tools = [{"type": "function", "function": {"name": "f"}}]
         chat = {"prompt": None, "messages": MESSAGES}
+        begun = {"prompt": None, "messages": [*MESSAGES, {"role": "assistant", "content": "so"}], "add_generation_prompt": False}
         self.check("/tokenize", {"model": "tiny", "prompt": "the cat"}, {
             "model": lambda ask: ask(model="other").status == 404,
             "prompt": lambda ask: ask(prompt="a").json["tokens"] == [97],
@@ -336,6 +337,7 @@ class Fields(unittest.TestCase):
             "add_special_tokens": lambda ask: ask(add_special_tokens=False).status == 200 and ask(add_special_tokens=2).blames("add_special_tokens"),
             "add_generation_prompt": lambda ask: ask(prompt=None, messages=MESSAGES, add_generation_prompt=False).json["count"]
             < ask(prompt=None, messages=MESSAGES).json["count"],
+            "continue_final_message": lambda ask: ask(**begun, continue_final_message=True).json["count"] < ask(**begun).json["count"],
         })
 
     def test_detokenize(self):
