@@ -95,8 +95,6 @@ bool lacks_sampling(const ResponsesAsk& ask) {
   return !given.contains("temperature") || !given.contains("top_p");
 }
 
-std::string name_or_default(const std::string& model) { return model.empty() ? "default" : model; }
-
 Result<HttpAsk> http_ask(Result<ResponsesAsk> ask) {
   if (!ask.ok()) return ask.error();
   auto encoder = responses_encoder(*ask, wire::hex_of(new_request_id()), seconds_since_1970());

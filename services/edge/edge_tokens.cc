@@ -5,6 +5,7 @@
 
 #include "common/client/client.h"
 #include "services/edge/anthropic.h"
+#include "services/edge/model_named.h"
 #include "services/edge/openai.h"
 
 namespace foretoken::edge {
@@ -14,6 +15,10 @@ namespace asio = boost::asio;
 
 std::vector<std::string> ignored_of(const Result<TokensAsk>& ask) {
   return ask.ok() ? ask->ignored : std::vector<std::string>();
+}
+
+std::string model_of(const Result<TokensAsk>& ask) {
+  return ask.ok() ? name_or_default(ask->request.model) : std::string();
 }
 
 Json tokens_json(const wire::TokensReply& reply, std::string_view op) {
@@ -56,7 +61,8 @@ asio::awaitable<std::optional<Result<wire::TokensReply>>> Edge::ask_tokens(HttpE
   co_return Outcome(Error{ErrorCode::kInternal, "the router sent no tokens"});
 }
 
-// {"model", "prompt" or "messages", ...} -> {"tokens", "count"}, as vLLM has them.
+// {"model", "prompt" or "messages", ...} -> {"tokens", "count", "max_model_len"}, as vLLM
+// has them. The last one is left out where the router does not say it.
 Edge::Reply Edge::tokenize(HttpExchange& exchange) { co_await tokens(exchange, "tokenize"); }
 
 // {"model", "tokens"} -> {"prompt"}.
@@ -66,10 +72,16 @@ Edge::Reply Edge::tokens(HttpExchange& exchange, const char* op) {
   const auto body = ordered_body_of(exchange.request());
   auto ask = tokens_ask(body, op, options_.section.strict);
   const auto ignored = ignored_of(ask);
+  const std::string name = model_of(ask);
   const auto reply = co_await ask_tokens(exchange, std::move(ask));
   if (!reply) co_return;
   if (reply->ok()) {
-    const Json answer = tokens_json(**reply, op);
+    Json answer = tokens_json(**reply, op);
+    if (std::string_view(op) == "tokenize") {
+      const auto now = co_await status();
+      if (const auto* model = model_named(now, name))
+        answer["max_model_len"] = model->max_model_len;
+    }
     co_return co_await send(exchange, answer, ignored);
   }
   const HttpError error = tokens_error(reply->error(), op);

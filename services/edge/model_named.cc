@@ -23,6 +23,8 @@ const wire::ModelStatus* model_named(const Result<wire::StatusReply>& status,
   return status.ok() ? model_named(*status, name) : nullptr;
 }
 
+std::string name_or_default(const std::string& model) { return model.empty() ? "default" : model; }
+
 std::vector<std::string> listed_names(const wire::ModelStatus& model) {
   std::vector<std::string> names{model.name};
   for (const std::string& alias : model.aliases)

@@ -13,6 +13,8 @@ namespace foretoken::edge {
 const wire::ModelStatus* model_named(const wire::StatusReply& status, const std::string& name);
 const wire::ModelStatus* model_named(const Result<wire::StatusReply>& status,
                                      const std::string& name);
+// The name that a request means which names this model, or none.
+std::string name_or_default(const std::string& model);
 // Its name and the aliases that are names of their own, without those that stand for many.
 std::vector<std::string> listed_names(const wire::ModelStatus& model);
 

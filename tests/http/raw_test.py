@@ -79,6 +79,9 @@ class Raw(unittest.TestCase):
             self.assertIn("an object of more than 512 keys", answer["error"]["message"])
         tokens = system.post("/tokenize", {"model": "tiny", "prompt": "the cat"})[1]
         self.assertEqual(tokens["count"], len(tokens["tokens"]))
+        model = json.loads(system.http("GET", "/v1/models/tiny")[2])
+        for said in ({"model": "tiny"}, {}):
+            self.assertEqual(model["max_model_len"], system.post("/tokenize", {**said, "prompt": "the cat"})[1]["max_model_len"])
         self.assertIn("the cat", system.post("/detokenize", {"model": "tiny", "tokens": tokens["tokens"]})[1]["prompt"])
 
     def test_a_refusal_before_any_route_has_the_form_of_its_protocol(self):
