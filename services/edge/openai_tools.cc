@@ -85,8 +85,8 @@ Result<void> check_content(const OrderedJson& content, const std::string& where)
   return {};
 }
 
-// What a user says, there is; others may have said nothing: an assistant that called a tool, a tool
-// that has no answer.
+// What a user says, there is; others may have said nothing: an assistant that called a tool or
+// thought alone, a tool that has no answer. Clients leave out the key, or send null or [].
 bool may_be_empty(const OrderedJson& content, const std::string& role) {
   return role != "user" && (content.is_null() || (content.is_array() && content.empty()));
 }
@@ -128,7 +128,7 @@ Result<Turn> read_turn(const OrderedJson& message,
           where + ".tool_call_id is \"" + turn.tool_call_id + "\"; no call before it has this id",
           where + ".tool_call_id");
   }
-  if (!message.contains("content") && turn.calls.empty())
+  if (!message.contains("content") && turn.role == "user")
     return invalid_value(where + " has no content", where + ".content");
   const OrderedJson& content = member(message, "content");
   if (!may_be_empty(content, turn.role))

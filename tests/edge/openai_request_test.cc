@@ -470,6 +470,24 @@ TEST(OpenAiChat, RefusesAConversationThatDoesNotHoldTogether) {
   EXPECT_EQ(refused_field({{"role", "user"}}), "messages[0].content");
 }
 
+// So a client that leaves out what is null sends back an answer that was a thought alone.
+TEST(OpenAiChat, AMessageWithoutContentIsTakenAsOneWhoseContentIsNull) {
+  const OrderedJson asked = {{"role", "user"}, {"content", "hi"}};
+  const OrderedJson call = message_with_call("{}");
+  OrderedJson thought = {{"role", "assistant"}, {"reasoning_content", "hm"}};
+  OrderedJson result = {{"role", "tool"}, {"tool_call_id", "c1"}};
+  const auto messages = [&] {
+    const OrderedJson all = OrderedJson::array({asked, thought, call, result});
+    const auto ask = read(read_chat({{"model", "demo"}, {"messages", all}}, {}));
+    return ask.generation.choices.empty() ? std::vector<wire::ChatMessage>()
+                                          : ask.generation.choices[0].messages;
+  };
+  const auto without = messages();
+  thought["content"] = result["content"] = nullptr;
+  EXPECT_EQ(without.size(), 4U);
+  EXPECT_EQ(without, messages());
+}
+
 // What the template gets of the arguments of the first call; null: the conversation is refused.
 OrderedJson arguments_at_the_template(const auto& ask) {
   EXPECT_TRUE(ask.ok()) << ask.error().message;
