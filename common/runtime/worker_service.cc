@@ -43,11 +43,12 @@ void WorkerService::on_dropped(const Peer& peer, Ticket ticket) {
   on_peer_dropped(peer, ticket);
 }
 
-// A hello or heartbeat that is due leaves before the work, which may take long.
+// A hello or heartbeat that is due leaves before the work, which may take long: the time of a drain
+// may be over after it.
 TimePoint WorkerService::on_turn(TimePoint now) {
   send_due(now);
   const TimePoint due = work(now);
-  leave_if_drained(now);
+  leave_if_drained(bus_->now());
   return std::min(due, router_.due());
 }
 

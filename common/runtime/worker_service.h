@@ -28,7 +28,8 @@ class WorkerService : public Service {
   struct Duties {
     std::string router;  // endpoint
     Duration heartbeat;
-    // So long before the time of a drain is over it leaves, whatever runs.
+    // So long before the time of a drain is over it leaves, whatever waits; or at the end of the
+    // turn that runs then.
     Duration last_words;
   };
   WorkerService(const Duties& duties,

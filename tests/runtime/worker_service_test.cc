@@ -270,6 +270,16 @@ TEST_F(WorkerServiceTest, ADrainEndsWithItsLastWordsBeforeItsTimeIsOver) {
   EXPECT_EQ(bus.n_sent<wire::Goodbye>(), 1);
 }
 
+TEST_F(WorkerServiceTest, ATurnThatEndsAfterTheTimeOfADrainStillSaysGoodbye) {
+  register_it();
+  worker.is_busy = true;
+  worker.drain(bus.now() + seconds(1));
+  worker.at_work = [&] { bus.clock.advance(milliseconds(1200)); };
+  worker.on_turn(bus.now());
+  EXPECT_THAT(worker.said, ElementsAre("leave"));
+  EXPECT_EQ(bus.n_sent<wire::Goodbye>(), 1);
+}
+
 TEST_F(WorkerServiceTest, ADrainWaitsForNoRouterThatIsSilentOrHasLeft) {
   register_it();
   worker.is_busy = true;
