@@ -27,7 +27,7 @@ struct AssignedDraft {
   DraftConnection connection;
   std::uint32_t n_sequences = 0;
   bool refuses = false;       // answered NEED(refused): used no more in this incarnation
-  TimePoint suspect_until{};  // let go by a sequence a moment ago: others first
+  TimePoint suspect_until{};  // let go by a sequence a moment ago, as late or full: others first
   DraftRecord record;         // it may be set aside for a while
   // From ATTACH to the first answer, for each token of the sequences that were opening then: a
   // guess on the slow side until it was measured.

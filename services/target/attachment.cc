@@ -23,7 +23,7 @@ AttachmentAction Attachment::open(TimePoint now, const AttachmentPace& pace) {
   const std::int64_t doubled = std::int64_t{1} << std::min(n_unanswered_, 16u);
   const Duration grace = std::min(rules_.longest_grace, doubled * rules_.opening_grace);
   state_ = AttachmentState::kOpening;
-  waiting_ = false;
+  waiting_ = was_busy_ = false;
   last_answered_ = last_asked_;  // nothing asked before counts any more
   misses_ = 0;
   opening_until_ = now + pace.prefill + 2 * pace.step + grace;
@@ -49,8 +49,8 @@ AttachmentAction Attachment::release(TimePoint now) {
   waiting_ = false;
   misses_ = 0;
   probing_ = true;
-  probe_at_ = now + std::max(rules_.probe_after, 2 * step_);
-  return AttachmentAction::kRelease;
+  probe_at_ = std::max(busy_until_, now + std::max(rules_.probe_after, 2 * step_));
+  return was_busy_ ? AttachmentAction::kReleaseBusy : AttachmentAction::kRelease;
 }
 
 AttachmentAction Attachment::lost(TimePoint now) {
@@ -107,6 +107,7 @@ void Attachment::is_alive(TimePoint now) {
   waiting_since_ = now;  // for a later ask, the clock begins with this sign of life
   misses_ = 0;
   needs_ = 0;
+  was_busy_ = false;
   n_unanswered_ = 0;
   probing_ = false;
 }
@@ -121,6 +122,7 @@ AttachmentAction Attachment::resend(TimePoint now, AttachmentAction what) {
 }
 
 AttachmentAction Attachment::needs_everything(TimePoint now, const AttachmentPace& pace) {
+  if (is_attached() && was_busy_) return release(now);
   const AttachmentAction action = resend(now, AttachmentAction::kSendAttach);
   return action == AttachmentAction::kSendAttach ? open(now, pace) : action;
 }
@@ -139,6 +141,7 @@ AttachmentAction Attachment::refused(TimePoint now) {
 AttachmentAction Attachment::busy(TimePoint now, Duration retry_after) {
   if (!is_attached()) return AttachmentAction::kNone;
   busy_until_ = std::max(busy_until_, now + retry_after);
+  was_busy_ = true;
   waiting_ = false;  // it did answer: a refusal is no miss
   last_answered_ = last_asked_;
   misses_ = 0;
@@ -161,7 +164,7 @@ AttachmentAction Attachment::tick(TimePoint now, const AttachmentPace& pace) {
       return probing_ && now >= probe_at_ ? open(now, pace) : AttachmentAction::kNone;
     case AttachmentState::kOpening:
       if (now < opening_until_) return AttachmentAction::kNone;
-      ++n_unanswered_;
+      if (!was_busy_) ++n_unanswered_;
       return release(now);
     case AttachmentState::kActive:
     case AttachmentState::kLagging:

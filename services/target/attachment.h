@@ -25,7 +25,8 @@ enum class AttachmentAction : std::uint8_t {
   kSendPropose,
   kSendClose,
   kRelease,
-  kLeave  // as a release, but the draft did answer: not reported as one that does not
+  kReleaseBusy,  // as a release, but the draft answered BUSY: not reported as one that does not
+  kLeave         // for good, and the draft did answer: not reported either
 };
 
 struct AttachmentRules {
@@ -94,7 +95,9 @@ class Attachment {
   // A usable record that has not all tokens of its answer, n so far.
   AttachmentAction progressed(Epoch epoch, std::uint32_t n_tokens, TimePoint now);
   // The draft lacks the sequence (evicted, unknown) or only some tokens of it (gap, mismatch).
-  // What is asked for again too soon is not sent: a draft that still lacks it asks again.
+  // What is asked for again too soon is not sent: a draft that still lacks it asks again. One that
+  // lacks the sequence after BUSY has no room for it: the sequence is let go, and tried there again
+  // later.
   AttachmentAction needs_everything(TimePoint now, const AttachmentPace& pace);
   AttachmentAction needs_tail(TimePoint now);
   // It will never serve this sequence: let go, and not tried again.
@@ -128,7 +131,8 @@ class Attachment {
   Epoch last_asked_{0};      // with a budget
   Epoch last_answered_{0};
   TimePoint last_asked_at_{};
-  bool waiting_ = false;  // an ask with a budget is unanswered
+  bool waiting_ = false;   // an ask with a budget is unanswered
+  bool was_busy_ = false;  // BUSY came, and since then no usable record nor a new ATTACH
   TimePoint waiting_since_{};
   TimePoint opening_until_{};
   TimePoint probe_at_{};

@@ -198,19 +198,25 @@ void DraftProposer::apply(AttachedSequence& sequence, AttachmentAction action, T
       return attach_somewhere(sequence, now);
     case AttachmentAction::kRelease:
       if (draft == nullptr) return;
-      sequence.no_message_is_due();
       if (!draft->is_suspect(now))
         lost_.push_back(
             {.draft = draft->id, .incarnation = draft->incarnation, .reason = "does not answer"});
-      draft->suspect_until = now + kSuspect;
-      // Another one that answers, at once; else this one is probed again by and by.
-      if (AssignedDraft* other = drafts_.choose(now); other != nullptr && !other->is_suspect(now)) {
-        end_at_draft(sequence);
-        attach_to(*other, sequence, now);
-      } else if (sequence.attachment.is_over()) {
-        end_at_draft(sequence);
-      }
+      return move_from(*draft, sequence, now);
+    case AttachmentAction::kReleaseBusy:
+      if (draft != nullptr) move_from(*draft, sequence, now);
       return;
+  }
+}
+
+// To another one that answers, at once; else this one is probed again by and by.
+void DraftProposer::move_from(AssignedDraft& draft, AttachedSequence& sequence, TimePoint now) {
+  sequence.no_message_is_due();
+  draft.suspect_until = now + kSuspect;
+  if (AssignedDraft* other = drafts_.choose(now); other != nullptr && !other->is_suspect(now)) {
+    end_at_draft(sequence);
+    attach_to(*other, sequence, now);
+  } else if (sequence.attachment.is_over()) {
+    end_at_draft(sequence);
   }
 }
 

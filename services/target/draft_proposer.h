@@ -127,6 +127,7 @@ class DraftProposer final : public Proposer, public DraftWatch {
   // CLOSE, where its draft is still assigned: the place there is free again.
   void end_at_draft(const AttachedSequence& sequence);
   void apply(AttachedSequence& sequence, AttachmentAction action, TimePoint now);
+  void move_from(AssignedDraft& draft, AttachedSequence& sequence, TimePoint now);
   // True if it is not due any more.
   bool send_due_attach(AttachedSequence& sequence, TimePoint now);
   void send_attach(AttachedSequence& sequence);

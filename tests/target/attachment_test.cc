@@ -299,6 +299,41 @@ TEST(Attachment, BusyPausesAskingAndIsNoMiss) {
   EXPECT_FALSE(attachment.is_under_way());
 }
 
+// A draft without a place for it: BUSY to each ATTACH, and NEED to what comes after it.
+TEST(Attachment, ADraftWithoutAPlaceIsAskedAgainAfterASecondAndNotReported) {
+  Attachment attachment = in(State::kOpening);
+  TimePoint now = kStart;
+  for (int i = 0; i < 20; ++i) {
+    attachment.busy(now, milliseconds(250));
+    EXPECT_EQ(attachment.needs_everything(now, {}), Action::kReleaseBusy) << i;
+    EXPECT_EQ(attachment.tick(now + milliseconds(999), {}), Action::kNone) << i;
+    now += seconds(1);
+    EXPECT_EQ(attachment.tick(now, {}), Action::kSendAttach) << i;
+  }
+  attachment.busy(now, seconds(3));
+  EXPECT_EQ(attachment.needs_everything(now, {}), Action::kReleaseBusy);
+  EXPECT_EQ(attachment.tick(now + milliseconds(2999), {}), Action::kNone)
+      << "the pause it asked for";
+  EXPECT_EQ(attachment.tick(now + seconds(3), {}), Action::kSendAttach);
+  EXPECT_EQ(attachment.needs_everything(now + seconds(3), {}), Action::kSendAttach)
+      << "not busy this time";
+}
+
+TEST(Attachment, ADraftThatWasOnlyBusyIsNotReportedHoweverLateItIsAsked) {
+  Attachment opening = in(State::kOpening);
+  opening.busy(kStart, milliseconds(250));
+  EXPECT_EQ(opening.tick(kStart + seconds(10), {}), Action::kReleaseBusy);
+  EXPECT_EQ(opening.tick(kStart + seconds(11), {}), Action::kSendAttach);
+  EXPECT_EQ(opening.tick(kStart + seconds(13), {}), Action::kRelease) << "no answer this time";
+}
+
+TEST(Attachment, AUsableRecordEndsBusy) {
+  Attachment attachment = in(State::kOpening);
+  attachment.busy(kStart, milliseconds(250));
+  attachment.answered(Epoch{0}, kStart + milliseconds(300));
+  EXPECT_EQ(attachment.needs_everything(kStart + milliseconds(301), {}), Action::kSendAttach);
+}
+
 // A draft that answers NEED to everything, every millisecond: how often is it sent the prompt?
 TEST(Attachment, ADraftThatAlwaysNeedsEverythingIsSentItAFewTimesAndLetGo) {
   Attachment attachment = in(State::kActive);

@@ -663,6 +663,34 @@ TEST_F(DraftProposerTest, ABusyDraftIsAskedForNothingUntilItIsNot) {
   EXPECT_EQ(4u, bus.take<wire::Propose>(endpoint(1)).at(0).records.at(0).budget);
 }
 
+TEST_F(DraftProposerTest, AFullDraftIsSentThePromptEachSecondAndIsNotReported) {
+  assign(1);
+  open(1);
+  std::size_t n_attaches = 0;
+  for (int step = 0; step < 200; ++step) {
+    ask(1, {});
+    const std::size_t n = bus.take<wire::Attach>(endpoint(1)).size();
+    const bool is_asked = !bus.take<wire::Propose>(endpoint(1)).empty();
+    if (n > 0)
+      tell(1, wire::DraftBusy{.seq = SeqId{1}, .lease = Lease{1}, .retry_after_us = 250'000});
+    if (is_asked) tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}});
+    n_attaches += n;
+    bus.clock.advance(milliseconds(25));
+  }
+  EXPECT_EQ(n_attaches, 5u);
+  EXPECT_TRUE(drafts.take_lost().empty()) << "it does answer";
+}
+
+TEST_F(DraftProposerTest, ASequenceWithoutAPlaceAtAFullDraftGoesToAnother) {
+  assign(1);
+  open(1);
+  assign(2);
+  tell(1, wire::DraftBusy{.seq = SeqId{1}, .lease = Lease{1}, .retry_after_us = 250'000});
+  tell(1, wire::Need{.seq = SeqId{1}, .lease = Lease{1}});
+  EXPECT_EQ(1u, bus.take<wire::Attach>(endpoint(2)).size());
+  EXPECT_TRUE(drafts.take_lost().empty());
+}
+
 // ---- tokens as they are made
 
 TEST_F(DraftProposerTest, ATokenAtATimeIsUsedAtOnceAndItsPaceIsKnown) {
