@@ -38,7 +38,8 @@ class DraftEngine {
   DraftEngine(Model& model, Backend& backend, const DraftEngineOptions& options);
 
   // Opens or refreshes a sequence. A newer lease forgets the old one; the same lease is followed
-  // like a record from position 0; an older one is ignored.
+  // like a record from position 0, and prefilled if its cache went to others; an older one is
+  // ignored.
   // Whether this draft can serve the target at all is for the caller to check: vocabulary,
   // acceptance and noise version are not looked at.
   DraftOutcome attach(const TargetKey& from, wire::Attach attach, TimePoint now);
@@ -77,6 +78,7 @@ class DraftEngine {
                     std::optional<Constraint> constraint,
                     TimePoint now);
   DraftOutcome apply(LeasedSequence& sequence, const wire::ProposeRecord& record, TimePoint now);
+  bool has_lost_cache(const LeasedSequence& sequence) const;
   void take_in(LeasedSequence& sequence, std::span<const TokenId> committed);
   void cut(LeasedSequence& sequence, std::uint32_t n_agreed);
   wire::Need need(const LeasedSequence& sequence, NeedReason reason);

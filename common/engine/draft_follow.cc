@@ -32,6 +32,7 @@ DraftOutcome DraftEngine::attach(const TargetKey& from, wire::Attach attach, Tim
       return Ignored{};
     }
     if (attach.lease == at->second->lease) {
+      if (!at->second->has_cache) at->second->is_fresh = true;  // its target waits for a prefill
       wire::ProposeRecord record{.seq = attach.seq,
                                  .lease = attach.lease,
                                  .epoch = at->second->epoch,
@@ -129,6 +130,13 @@ wire::DraftBusy DraftEngine::busy(const LeasedSequence& sequence, Duration retry
           .retry_after_us = short_micros(retry_after)};
 }
 
+// What it read before went to others, and its guesses wait until a prompt's worth is read again.
+bool DraftEngine::has_lost_cache(const LeasedSequence& sequence) const {
+  if (sequence.is_fresh || sequence.has_cache || !sequence.can_grow()) return false;
+  const PrefixHit hit = kv_.find_prefix(sequence.chain.text(), sequence.tenant_salt);
+  return sequence.chain.known() > hit.n_tokens + kFewBehind;
+}
+
 // Nothing changes unless the whole record fits what is known.
 DraftOutcome DraftEngine::apply(LeasedSequence& sequence,
                                 const wire::ProposeRecord& record,
@@ -162,6 +170,7 @@ DraftOutcome DraftEngine::apply(LeasedSequence& sequence,
   sequence.budget = std::min(record.budget, limits_.max_ahead);
   sequence.owes_answer = record.budget > 0;
   sequence.asked = now;
+  if (has_lost_cache(sequence)) return need(sequence, NeedReason::kEvicted);
   return Applied{};
 }
 

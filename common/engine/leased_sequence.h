@@ -60,7 +60,7 @@ struct LeasedSequence : BranchedSequence {
   Lease lease{};
   ChainLimits limits;
   Epoch epoch{};
-  bool is_fresh = true;  // never had blocks: its prompt is prefilled before anything is asked
+  bool is_fresh = true;  // no blocks since ATTACH: its prompt is prefilled before anything is asked
   std::uint64_t tenant_salt = 0;
   PrefixHash prefix = 0;        // of the committed tokens
   std::uint32_t budget = 0;     // chain length wanted

@@ -541,6 +541,36 @@ TEST_F(DraftEngineTest, TheOldestGoesOnWhenBlocksRunOutAndOthersComeBackLater) {
   EXPECT_EQ(run(kStart + seconds(1)).at(0).tokens, plain(two, 6));
 }
 
+// A target waits for an answer as long as answers usually take, which is too short for a prompt.
+TEST_F(DraftEngineTest, SaysWhenALongTextHasToBeReadAgain) {
+  auto options = engine_options();
+  options.kv.n_blocks = 30;  // 120 tokens
+  start(options);
+  const std::vector<TokenId> one(100, 1), two(100, 2);
+  (void)engine_->attach(kTarget, attach_request(1, one, 6), kStart);
+  EXPECT_EQ(run().size(), 1u);
+  (void)engine_->attach(kTarget, attach_request(2, two, 6), kStart);
+  EXPECT_EQ(run().size(), 1u) << "an idle one makes room";
+
+  EXPECT_TRUE(std::holds_alternative<Applied>(follow(1, one, 100, 0, 1))) << "nothing is asked";
+  EXPECT_TRUE(std::holds_alternative<Applied>(follow(1, one, 100, 6, 2))) << "guessed before";
+  EXPECT_EQ(run().at(0).tokens, plain(one, 6));
+  std::vector<TokenId> committed = one;
+  committed.push_back(plain(one, 1)[0] == 5 ? 6 : 5);
+  const auto outcome = follow(1, committed, 100, 6, 3);
+  ASSERT_TRUE(std::holds_alternative<wire::Need>(outcome));
+  EXPECT_EQ(std::get<wire::Need>(outcome).reason, NeedReason::kEvicted);
+  EXPECT_EQ(std::get<wire::Need>(outcome).known, committed.size());
+
+  wire::Attach again = attach_request(1, committed, 6);
+  again.n_prompt = 100;
+  EXPECT_TRUE(std::holds_alternative<Applied>(engine_->attach(kTarget, again, kStart)));
+  EXPECT_TRUE(std::holds_alternative<Applied>(follow(1, committed, 100, 6, 4)))
+      << "its target waits for a prefill";
+  EXPECT_EQ(run().at(0).tokens, plain(committed, 6));
+  EXPECT_EQ(engine_->snapshot().n_needs, 1u);
+}
+
 TEST_F(DraftEngineTest, TellsHowFarItIsWhenTheNextRecordOvertakesItsAnswer) {
   start();
   (void)engine_->attach(kTarget, attach_request(1, kPrompt, 0), kStart);
