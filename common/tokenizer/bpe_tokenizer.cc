@@ -43,6 +43,7 @@ Result<std::unique_ptr<Tokenizer>> BpeTokenizer::build(const TokenizerJson& json
   made->untested_pattern_ = made->spec_.untested_pattern;
   made->chat_template_ = std::move(text.chat_template);
   made->tool_template_ = std::move(text.tool_template);
+  made->name_tokens(std::move(text.other_tokens));
   made->compute_vocabulary_fingerprint();
   StableHash hash;
   hash.add(json.canonical_hash)

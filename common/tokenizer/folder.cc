@@ -18,6 +18,8 @@ constexpr std::string_view kGenerationConfig = "generation_config.json";
 constexpr std::string_view kConfig = "config.json";
 constexpr std::string_view kTemplateFile = "chat_template.jinja";
 constexpr std::string_view kToolTemplateFile = "additional_chat_templates/tool_use.jinja";
+constexpr std::string_view kOtherTokens[] = {"unk_token", "sep_token", "pad_token", "cls_token",
+                                             "mask_token"};
 
 // An absent file reads as null.
 Result<JsonTree> read_if_present(const std::filesystem::path& folder, std::string_view name) {
@@ -119,6 +121,11 @@ Result<void> read_tokens(const JsonCursor& config, const JsonCursor& map, Folder
   };
   if (Result<void> bos = read("bos_token", into.bos_token); !bos.ok()) return bos;
   if (Result<void> eos = read("eos_token", into.eos_token); !eos.ok()) return eos;
+  for (const std::string_view name : kOtherTokens) {
+    std::string token;
+    if (Result<void> other = read(name, token); !other.ok()) return other;
+    if (!token.empty()) into.other_tokens.emplace_back(name, std::move(token));
+  }
   Result<std::optional<bool>> add_bos = read_flag(config["add_bos_token"]);
   if (!add_bos.ok()) return add_bos.error();
   Result<std::optional<bool>> add_eos = read_flag(config["add_eos_token"]);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/result.h"
@@ -15,6 +16,8 @@ namespace foretoken {
 struct FolderText {
   std::string bos_token;  // empty: none
   std::string eos_token;
+  // The other names that templates may use, such as {"pad_token", "<pad>"}; only those there are.
+  std::vector<std::pair<std::string, std::string>> other_tokens;
   std::optional<bool> add_bos;  // add_bos_token, add_eos_token of tokenizer_config.json
   std::optional<bool> add_eos;
   std::vector<std::int64_t> eos_ids;  // of generation_config.json, else config.json; may be empty

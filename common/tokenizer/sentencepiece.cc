@@ -2,6 +2,7 @@
 
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -112,6 +113,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     if (Result<void> done = find_ends(text); !done.ok()) return done;
     chat_template_ = std::move(text.chat_template);
     tool_template_ = std::move(text.tool_template);
+    name_unknown(text.other_tokens);
+    name_tokens(std::move(text.other_tokens));
     compute_vocabulary_fingerprint();
     StableHash hash;
     hash.add(*bytes).add(vocabulary_fingerprint_).add(chat_template_.value_or(""));
@@ -207,6 +210,15 @@ class SentencePieceTokenizer final : public Tokenizer {
         decoder::SentencePiece{flags.removes_spaces ? decoder::LeadingSpaces::kAllStripped
                                : flags.adds_prefix  ? decoder::LeadingSpaces::kOneStripped
                                                     : decoder::LeadingSpaces::kKept}};
+  }
+
+  // As BOS and EOS it is the model's own where the folder does not name it.
+  void name_unknown(NamedTokens& tokens) const {
+    constexpr std::string_view kName = "unk_token";
+    const bool is_named =
+        std::ranges::find(tokens, kName, &NamedTokens::value_type::first) != tokens.end();
+    if (!is_named && is_token(processor_.unk_id()))
+      tokens.emplace_back(kName, token_text(processor_.unk_id()));
   }
 
   Result<void> find_ends(const FolderText& text) {

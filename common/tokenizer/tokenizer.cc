@@ -1,6 +1,7 @@
 #include "common/tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 
 #include "common/base/utf8.h"
@@ -143,6 +144,12 @@ Result<void> Tokenizer::set_eos(std::span<const std::int64_t> ids, std::string_v
   std::sort(eos_ids_.begin(), eos_ids_.end());
   eos_ids_.erase(std::unique(eos_ids_.begin(), eos_ids_.end()), eos_ids_.end());
   return {};
+}
+
+void Tokenizer::name_tokens(NamedTokens others) {
+  if (bos_id_) named_tokens_.emplace_back("bos_token", bos_token());
+  if (eos_token_id_) named_tokens_.emplace_back("eos_token", eos_token());
+  std::ranges::move(others, std::back_inserter(named_tokens_));
 }
 
 void Tokenizer::compute_vocabulary_fingerprint() {

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/base/ids.h"
@@ -37,6 +38,8 @@ enum class TextBefore;
 
 class Tokenizer {
  public:
+  using NamedTokens = std::vector<std::pair<std::string, std::string>>;
+
   virtual ~Tokenizer() = default;
 
   // Every refusal names file, field, what was expected and what was found.
@@ -84,6 +87,9 @@ class Tokenizer {
   const std::optional<std::string>& tool_template() const { return tool_template_; }
   std::string_view bos_token() const;  // empty if there is none
   std::string_view eos_token() const;  // as tokenizer_config.json names it
+  // Names and texts as chat templates get them: {"bos_token", "<s>"}, {"pad_token", "<pad>"}, …
+  // As in Transformers a name that the folder has no token for is not among them.
+  const NamedTokens& named_tokens() const { return named_tokens_; }
 
  protected:
   struct Token {
@@ -99,6 +105,7 @@ class Tokenizer {
   static Result<void> check_text(std::string_view text);  // size and UTF-8
   // Uses `ids`, which `where` names, or else the eos token itself. tokens_ must be complete.
   Result<void> set_eos(std::span<const std::int64_t> ids, std::string_view where);
+  void name_tokens(NamedTokens others);  // beside BOS and EOS, which must be found by then
   void compute_vocabulary_fingerprint();
 
   std::vector<Token> tokens_;  // [vocab_size]
@@ -107,6 +114,7 @@ class Tokenizer {
   std::optional<TokenId> eos_token_id_;
   std::optional<std::string> chat_template_;
   std::optional<std::string> tool_template_;
+  NamedTokens named_tokens_;
   std::string untested_pattern_;
   Fingerprint vocabulary_fingerprint_ = 0;
   Fingerprint text_fingerprint_ = 0;

@@ -19,11 +19,9 @@ int main(int argc, char** argv) {
         std::unique_ptr<ChatTemplate> chat;
         ChatRenderer render;
         if (tokenizer->chat_template()) {
-          chat = value_or_throw(
-              ChatTemplate::compile(*tokenizer->chat_template(),
-                                    {{"bos_token", std::string(tokenizer->bos_token())},
-                                     {"eos_token", std::string(tokenizer->eos_token())}},
-                                    {}, tokenizer->tool_template()));
+          chat = value_or_throw(ChatTemplate::compile(*tokenizer->chat_template(),
+                                                      tokenizer->named_tokens(), {},
+                                                      tokenizer->tool_template()));
           render = [&chat](const std::string& messages, bool add_generation_prompt,
                            const std::string& variables) {
             return chat->render(messages, add_generation_prompt, variables);

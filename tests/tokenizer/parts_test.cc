@@ -15,6 +15,7 @@ namespace foretoken {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Pair;
 
 std::string lossy(std::string_view bytes, std::size_t chunk) {
   utf8::LossyDecoder decoder;
@@ -263,6 +264,42 @@ TEST(Folder, SaysWhereTextBeginsAndEnds) {
   ASSERT_TRUE(loaded.ok());
   EXPECT_EQ((*loaded)->chat_template(), "j");
   EXPECT_EQ((*loaded)->tool_template(), "jt");
+}
+
+// Transformers renders with its special_tokens_map: every named token that is set.
+TEST(Folder, NamesTheTokensThatTemplatesGet) {
+  testing::TemporaryFolder folder;
+  folder.write("tokenizer.json",
+               testing::read_file(testing::fixture_folder("llama3") / "tokenizer.json"));
+  folder.write(
+      "tokenizer_config.json",
+      R"({"eos_token": "<|eot_id|>", "unk_token": {"content": "<unk>"}, "cls_token": ""})");
+  folder.write(
+      "special_tokens_map.json",
+      R"({"pad_token": {"content": "<|pad|>", "lstrip": false}, "unk_token": "<other>", "sep_token": null})");
+  auto loaded = Tokenizer::load(folder.path());
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_THAT((*loaded)->named_tokens(),
+              ElementsAre(Pair("eos_token", "<|eot_id|>"), Pair("unk_token", "<unk>"),
+                          Pair("pad_token", "<|pad|>")));
+
+  folder.write("tokenizer_config.json", R"({"mask_token": 5})");
+  loaded = Tokenizer::load(folder.path());
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_THAT(loaded.error().message, ::testing::HasSubstr("mask_token: expected a string"));
+}
+
+// A sentencepiece model has the three tokens itself, as Transformers' class for it has.
+TEST(Folder, NamesTheTokensOfASentencePieceModel) {
+  testing::TemporaryFolder folder;
+  folder.write("tokenizer.model", testing::read_file(testing::fixture_folder("sentencepiece_bpe") /
+                                                     "tokenizer.model"));
+  folder.write("tokenizer_config.json", R"({"pad_token": "<sep>"})");
+  const auto loaded = Tokenizer::load(folder.path());
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_THAT((*loaded)->named_tokens(),
+              ElementsAre(Pair("bos_token", "<s>"), Pair("eos_token", "</s>"),
+                          Pair("pad_token", "<sep>"), Pair("unk_token", "<unk>")));
 }
 
 TEST(Folder, AddsBosWhereThePostProcessorIsSilent) {
