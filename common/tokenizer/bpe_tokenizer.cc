@@ -5,7 +5,6 @@
 
 #include "common/base/utf8.h"
 #include "common/tokenizer/decode_pipeline.h"
-#include "common/tokenizer/hash.h"
 #include "common/tokenizer/limits.h"
 
 namespace foretoken {
@@ -45,12 +44,7 @@ Result<std::unique_ptr<Tokenizer>> BpeTokenizer::build(const TokenizerJson& json
   made->tool_template_ = std::move(text.tool_template);
   made->name_tokens(std::move(text.other_tokens));
   made->compute_vocabulary_fingerprint();
-  StableHash hash;
-  hash.add(json.canonical_hash)
-      .add(made->chat_template_.value_or(""))
-      .add(std::uint64_t{made->chat_template_.has_value()});
-  if (made->tool_template_) hash.add(*made->tool_template_);
-  made->text_fingerprint_ = hash.value();
+  made->compute_text_fingerprint(json.canonical_hash, made->spec_.surround);
   return std::unique_ptr<Tokenizer>(std::move(made));
 }
 

@@ -116,18 +116,16 @@ class SentencePieceTokenizer final : public Tokenizer {
     name_unknown(text.other_tokens);
     name_tokens(std::move(text.other_tokens));
     compute_vocabulary_fingerprint();
-    StableHash hash;
-    hash.add(*bytes).add(vocabulary_fingerprint_).add(chat_template_.value_or(""));
-    if (tool_template_) hash.add(*tool_template_);
-    text_fingerprint_ = hash.value();
+    compute_text_fingerprint(StableHash().add(*bytes).add(vocabulary_fingerprint_).value(),
+                             surround_);
     return {};
   }
 
   Result<std::vector<TokenId>> encode(std::string_view text, AddSpecialTokens add) const override {
     if (Result<void> fit = check_text(text); !fit.ok()) return fit.error();
-    std::vector<TokenId> ids;
     const bool special = add == AddSpecialTokens::kYes;
-    if (special && adds_bos_) ids.push_back(*bos_id_);
+    std::vector<TokenId> ids;
+    if (special) ids = surround_.before;
     std::vector<AddedTokenMatcher::Segment> segments;
     matcher_.split(text, segments);
     std::vector<int> part;
@@ -143,7 +141,7 @@ class SentencePieceTokenizer final : public Tokenizer {
                      "sentencepiece refuses the text: " + printable(status.ToString())};
       ids.insert(ids.end(), part.begin(), part.end());
     }
-    if (special && adds_eos_) ids.push_back(*eos_token_id_);
+    if (special) ids.insert(ids.end(), surround_.after.begin(), surround_.after.end());
     return ids;
   }
 
@@ -240,8 +238,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     if (Result<void> found = find("eos_token", text.eos_token, processor_.eos_id(), eos_token_id_);
         !found.ok())
       return found;
-    adds_bos_ = bos_id_ && text.add_bos.value_or(true);  // models of this kind expect it
-    adds_eos_ = eos_token_id_ && text.add_eos.value_or(false);
+    // Models of this kind expect BOS.
+    if (bos_id_ && text.add_bos.value_or(true)) surround_.before.push_back(*bos_id_);
+    if (eos_token_id_ && text.add_eos.value_or(false)) surround_.after.push_back(*eos_token_id_);
     return set_eos(text.eos_ids, text.eos_file);
   }
 
@@ -249,7 +248,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   AddedTokenMatcher matcher_;
   DecoderSpec decoder_;
   std::unordered_map<std::string, TokenId> ids_;
-  bool adds_bos_ = false, adds_eos_ = false;
+  SurroundSpec surround_;
 };
 
 }  // namespace

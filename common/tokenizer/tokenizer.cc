@@ -11,6 +11,7 @@
 #include "common/tokenizer/hash.h"
 #include "common/tokenizer/limits.h"
 #include "common/tokenizer/sentencepiece.h"
+#include "common/tokenizer/spec.h"
 #include "common/tokenizer/tokenizer_json.h"
 
 namespace foretoken {
@@ -163,6 +164,23 @@ void Tokenizer::compute_vocabulary_fingerprint() {
   }
   for (const TokenId id : eos_ids_) hash.add(static_cast<std::uint64_t>(id));
   vocabulary_fingerprint_ = hash.value();
+}
+
+void Tokenizer::compute_text_fingerprint(std::uint64_t of_files, const SurroundSpec& surround) {
+  StableHash hash;
+  hash.add(of_files);
+  for (const auto* source : {&chat_template_, &tool_template_})
+    hash.add(std::uint64_t{source->has_value()}).add(source->value_or(""));
+  // A token that no template writes changes no prompt.
+  for (const auto& [name, text] : named_tokens_)
+    if (chat_template_.value_or("").find(name) != std::string::npos ||
+        tool_template_.value_or("").find(name) != std::string::npos)
+      hash.add(name).add(text);
+  for (const std::vector<TokenId>* ids : {&surround.before, &surround.after}) {
+    hash.add(std::uint64_t{ids->size()});
+    for (const TokenId id : *ids) hash.add(static_cast<std::uint64_t>(id));
+  }
+  text_fingerprint_ = hash.value();
 }
 
 }  // namespace foretoken

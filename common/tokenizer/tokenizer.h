@@ -34,6 +34,7 @@ struct TokenizerOptions {
 };
 
 class DecodePipeline;
+struct SurroundSpec;
 enum class TextBefore;
 
 class Tokenizer {
@@ -78,8 +79,8 @@ class Tokenizer {
   // Equal exactly when ids mean the same: token bytes, added tokens, special ids, EOS set; padding
   // ids left out.
   Fingerprint vocabulary_fingerprint() const { return vocabulary_fingerprint_; }
-  // Equal exactly when the same text and the same messages become the same ids: tokenizer file and
-  // chat templates.
+  // Equal exactly when the same text and the same messages become the same ids: tokenizer file,
+  // chat templates, the named tokens in them and what is put around a text.
   Fingerprint text_fingerprint() const { return text_fingerprint_; }
 
   const std::optional<std::string>& chat_template() const { return chat_template_; }
@@ -107,6 +108,8 @@ class Tokenizer {
   Result<void> set_eos(std::span<const std::int64_t> ids, std::string_view where);
   void name_tokens(NamedTokens others);  // beside BOS and EOS, which must be found by then
   void compute_vocabulary_fingerprint();
+  // `of_files`: the hash of what turns text into ids. Templates and named tokens must be set.
+  void compute_text_fingerprint(std::uint64_t of_files, const SurroundSpec& surround);
 
   std::vector<Token> tokens_;  // [vocab_size]
   std::vector<TokenId> eos_ids_;

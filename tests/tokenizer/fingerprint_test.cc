@@ -122,6 +122,52 @@ TEST_F(FingerprintOf, TextAloneNoticesHowTextBecomesIds) {
   EXPECT_NE(fingerprints().text, of_text);
 }
 
+TEST_F(FingerprintOf, TextAloneNoticesWhatIsPutAroundAText) {
+  tokenizer_["post_processor"] = nullptr;
+  const Fingerprints before = fingerprints();
+  for (const char* flag : {"add_bos_token", "add_eos_token"}) {
+    config_[flag] = true;
+    EXPECT_EQ(fingerprints().vocabulary, before.vocabulary) << flag;
+    EXPECT_NE(fingerprints().text, before.text) << flag;
+    config_[flag] = false;  // as without the key
+    EXPECT_EQ(fingerprints().text, before.text) << flag;
+  }
+}
+
+TEST_F(FingerprintOf, TextAloneNoticesTheTokensThatATemplateWrites) {
+  for (const char* name : {"bos_token", "pad_token"}) {
+    config_["chat_template"] = "{{ messages }}";
+    config_[name] = "<|begin_of_text|>";
+    const Fingerprint unused = fingerprints().text;
+    config_["chat_template"] = std::string("{{ ") + name + " }}";
+    const Fingerprints before = fingerprints();
+    config_[name] = "<|eot_id|>";
+    EXPECT_EQ(fingerprints().vocabulary, before.vocabulary) << name;
+    EXPECT_NE(fingerprints().text, before.text) << name;
+    config_["chat_template"] = "{{ messages }}";
+    EXPECT_EQ(fingerprints().text, unused) << name;
+  }
+}
+
+TEST(Fingerprints, OfASentencePieceModelNoticeWhatIsPutAroundAText) {
+  TemporaryFolder folder;
+  folder.write("tokenizer.model", testing::read_file(testing::fixture_folder("sentencepiece_bpe") /
+                                                     "tokenizer.model"));
+  const auto load = [&](const char* config) {
+    folder.write("tokenizer_config.json", config);
+    auto loaded = Tokenizer::load(folder.path());
+    EXPECT_TRUE(loaded.ok()) << loaded.error().message;
+    return std::move(*loaded);
+  };
+  const auto with_bos = load("{}");
+  EXPECT_EQ(load(R"({"add_bos_token": true})")->text_fingerprint(), with_bos->text_fingerprint());
+  for (const char* config : {R"({"add_bos_token": false})", R"({"add_eos_token": true})"}) {
+    const auto other = load(config);
+    EXPECT_EQ(other->vocabulary_fingerprint(), with_bos->vocabulary_fingerprint()) << config;
+    EXPECT_NE(other->text_fingerprint(), with_bos->text_fingerprint()) << config;
+  }
+}
+
 TEST(Fingerprints, DifferBetweenAllFamilies) {
   std::set<Fingerprint> vocabularies, texts;
   const auto families = testing::fixture_families();
