@@ -124,7 +124,8 @@ Result<void> BpeTokenizer::surround(const FolderText& text, std::string_view fil
   const auto add = [](std::optional<TokenId> id, std::vector<TokenId>& ids) {
     if (id) ids.push_back(*id);
   };
-  // tokenizer_config.json speaks only where the post-processor is silent.
+  // The post-processor decides, as in Transformers 5, which drops both keys beside a
+  // tokenizer.json. Where it adds nothing they count, as in the Llama class of Transformers 4.
   if (spec.before.empty() && spec.after.empty()) {
     if (text.add_bos.value_or(false)) add(bos_id_, spec.before);
     if (text.add_eos.value_or(false)) add(eos_token_id_, spec.after);

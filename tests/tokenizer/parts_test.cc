@@ -315,6 +315,26 @@ TEST(Folder, AddsBosWhereThePostProcessorIsSilent) {
   EXPECT_TRUE((*loaded)->encode("", AddSpecialTokens::kNo)->empty());
 }
 
+// Transformers 5.24 gives <s> at the front of the llama2 fixture's texts, and </s> behind the
+// mistral fixture's, under each of these.
+TEST(Folder, LeavesBosAndEosToThePostProcessor) {
+  for (const char* family : {"llama2", "mistral"})
+    for (const char* flags : {"", R"(, "add_bos_token": false)", R"(, "add_eos_token": true)",
+                              R"(, "add_bos_token": true, "add_eos_token": false)"}) {
+      testing::TemporaryFolder folder;
+      folder.write("tokenizer.json",
+                   testing::read_file(testing::fixture_folder(family) / "tokenizer.json"));
+      folder.write("tokenizer_config.json",
+                   std::string(R"({"bos_token": "<s>", "eos_token": "</s>")") + flags + "}");
+      const auto loaded = Tokenizer::load(folder.path());
+      ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+      const TokenId bos = *(*loaded)->token_to_id("<s>"), eos = *(*loaded)->token_to_id("</s>");
+      const std::vector<TokenId> expected =
+          family == std::string("mistral") ? std::vector{bos, eos} : std::vector{bos};
+      EXPECT_EQ(*(*loaded)->encode("", AddSpecialTokens::kYes), expected) << family << flags;
+    }
+}
+
 TEST(Tokenizers, ServeManyThreadsAtOnce) {
   for (const char* family : {"qwen2", "llama2", "sentencepiece_bpe"}) {
     const auto tokenizer = testing::load_fixture(family);
