@@ -110,6 +110,46 @@ Result<std::optional<bool>> read_flag(const JsonCursor& cursor) {
   return std::optional<bool>(*flag);
 }
 
+Result<void> add_special(const JsonCursor& cursor, FolderText& into) {
+  Result<std::string> token = read_token(cursor);
+  if (!token.ok()) return token.error();
+  into.special_tokens.insert(std::move(*token));
+  return {};
+}
+
+// The named ones are read by then.
+Result<void> read_special_tokens(const JsonCursor& config,
+                                 const JsonCursor& map,
+                                 FolderText& into) {
+  into.special_tokens = {into.bos_token, into.eos_token};
+  for (const auto& [name, token] : into.other_tokens) into.special_tokens.insert(token);
+  for (const JsonCursor* file : {&config, &map})
+    for (const char* name : {"additional_special_tokens", "extra_special_tokens"})
+      for (const JsonCursor& entry : (*file)[name].elements())
+        if (Result<void> added = add_special(entry, into); !added.ok()) return added;
+  const JsonCursor decoder = config["added_tokens_decoder"];
+  if (!decoder.is(JsonTree::Kind::kObject)) return {};
+  for (const JsonMember& member : decoder.value()->members) {
+    const JsonCursor entry(decoder.file(), &member.value,
+                           decoder.path() + "." + printable(member.name));
+    Result<bool> special = entry["special"].boolean_or(false);
+    if (!special.ok()) return special.error();
+    if (!*special) continue;
+    if (Result<void> added = add_special(entry, into); !added.ok()) return added;
+  }
+  return {};
+}
+
+Result<void> read_prefix_rules(const JsonCursor& config, FolderText& into) {
+  Result<bool> legacy = config["legacy"].boolean_or(true);
+  if (!legacy.ok()) return legacy.error();
+  Result<bool> prefix = config["add_prefix_space"].boolean_or(true);
+  if (!prefix.ok()) return prefix.error();
+  into.legacy = *legacy;
+  into.add_prefix_space = *prefix;
+  return {};
+}
+
 Result<void> read_tokens(const JsonCursor& config, const JsonCursor& map, FolderText& into) {
   const auto read = [&](std::string_view name, std::string& token) -> Result<void> {
     // A null in tokenizer_config.json means none; only an absent key lets the older file speak.
@@ -149,9 +189,10 @@ Result<FolderText> read_folder_text(const std::filesystem::path& folder) {
 
   FolderText text;
   const JsonCursor config(kTokenizerConfig, &*tokenizer_config, "");
-  if (Result<void> read = read_tokens(config, JsonCursor(kSpecialTokensMap, &*token_map, ""), text);
-      !read.ok())
-    return read.error();
+  const JsonCursor map(kSpecialTokensMap, &*token_map, "");
+  if (Result<void> read = read_tokens(config, map, text); !read.ok()) return read.error();
+  if (Result<void> read = read_special_tokens(config, map, text); !read.ok()) return read.error();
+  if (Result<void> read = read_prefix_rules(config, text); !read.ok()) return read.error();
   if (Result<void> read = read_templates(folder, config["chat_template"], text); !read.ok())
     return read.error();
   const JsonCursor model_root(kConfig, &*model, "");

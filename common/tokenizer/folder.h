@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +22,12 @@ struct FolderText {
   std::vector<std::pair<std::string, std::string>> other_tokens;
   std::optional<bool> add_bos;  // add_bos_token, add_eos_token of tokenizer_config.json
   std::optional<bool> add_eos;
+  // Tokens that are marked special here. A tokenizer.json marks its own.
+  std::set<std::string, std::less<>> special_tokens;
+  // Of tokenizer.model alone. `legacy`: every stretch between special tokens begins with a space,
+  // if the model says so; otherwise only a text does, if `add_prefix_space` says so.
+  bool legacy = true;
+  bool add_prefix_space = true;
   std::vector<std::int64_t> eos_ids;  // of generation_config.json, else config.json; may be empty
   std::string eos_file;               // where they stand
   std::optional<std::string> chat_template;

@@ -20,6 +20,7 @@ namespace limits = tokenizer_limits;
 
 constexpr std::string_view kModelFile = "tokenizer.model";
 constexpr std::string_view kAddedFile = "added_tokens.json";
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 constexpr std::string_view kUnknownText =
     " \xE2\x81\x87 ";  // what sentencepiece writes for an unknown token
 
@@ -93,16 +94,38 @@ ModelFlags read_flags(std::string_view model) {
   return flags;
 }
 
+enum class DummyPrefix : char { kNo = 0, kYes = 1 };
+
+// The model with another add_dummy_prefix. A message within that comes twice is merged by readers,
+// the last number counts.
+std::string with_prefix(std::string model, DummyPrefix prefix) {
+  constexpr std::string_view kNormalizerSpec = "\x1A\x02";  // field 3, a message of two bytes
+  constexpr char kAddDummyPrefix = '\x18';                  // field 3 of it, a number
+  model.append(kNormalizerSpec).push_back(kAddDummyPrefix);
+  model.push_back(static_cast<char>(prefix));
+  return model;
+}
+
+Result<void> load_processor(const std::string& model,
+                            sentencepiece::SentencePieceProcessor& processor) {
+  const auto status = processor.LoadFromSerializedProto(model);
+  if (status.ok()) return {};
+  return field_error(kModelFile, "", "a sentencepiece model", printable(status.ToString()));
+}
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   Result<void> load(const std::filesystem::path& folder, FolderText text) {
     Result<std::string> bytes = read_text_file(folder / kModelFile, limits::kMaxFileBytes);
     if (!bytes.ok()) return bytes.error();
-    if (const auto status = processor_.LoadFromSerializedProto(*bytes); !status.ok())
-      return field_error(kModelFile, "", "a sentencepiece model", printable(status.ToString()));
+    if (Result<void> done = load_processor(*bytes, processor_); !done.ok()) return done;
+    ModelFlags flags = read_flags(*bytes);
+    if (!text.legacy) {
+      if (Result<void> done = choose_prefixes(*bytes, text, flags); !done.ok()) return done;
+    }
     if (Result<void> done = number_pieces(); !done.ok()) return done;
-    if (Result<void> done = add_tokens(folder / kAddedFile); !done.ok()) return done;
-    const ModelFlags flags = read_flags(*bytes);
+    if (Result<void> done = add_tokens(folder / kAddedFile, text.special_tokens); !done.ok())
+      return done;
     if (flags.denormalizes)
       return field_error(kModelFile, "denormalizer_spec", "no rules for decoded text",
                          "some, which are not supported", ErrorCode::kUnsupportedModel);
@@ -116,7 +139,12 @@ class SentencePieceTokenizer final : public Tokenizer {
     name_unknown(text.other_tokens);
     name_tokens(std::move(text.other_tokens));
     compute_vocabulary_fingerprint();
-    compute_text_fingerprint(StableHash().add(*bytes).add(vocabulary_fingerprint_).value(),
+    compute_text_fingerprint(StableHash()
+                                 .add(*bytes)
+                                 .add(vocabulary_fingerprint_)
+                                 .add(std::uint64_t{without_prefix_ != nullptr})
+                                 .add(std::uint64_t{starts_with_space_})
+                                 .value(),
                              surround_);
     return {};
   }
@@ -134,8 +162,8 @@ class SentencePieceTokenizer final : public Tokenizer {
         ids.push_back(*segment.token);
         continue;
       }
-      const auto status =
-          processor_.Encode(text.substr(segment.begin, segment.end - segment.begin), &part);
+      const std::string_view stretch = text.substr(segment.begin, segment.end - segment.begin);
+      const auto status = processor_for(stretch, segment.begin == 0).Encode(stretch, &part);
       if (!status.ok())
         return Error{ErrorCode::kInvalidValue,
                      "sentencepiece refuses the text: " + printable(status.ToString())};
@@ -155,6 +183,31 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
  private:
+  // Where `legacy` is false. The flags become what tokenizer_config.json makes of them.
+  Result<void> choose_prefixes(const std::string& model,
+                               const FolderText& text,
+                               ModelFlags& flags) {
+    without_prefix_ = std::make_unique<sentencepiece::SentencePieceProcessor>();
+    Result<void> done = load_processor(with_prefix(model, DummyPrefix::kNo), *without_prefix_);
+    if (done.ok() && !flags.adds_prefix)
+      done = load_processor(with_prefix(model, DummyPrefix::kYes), processor_);
+    flags.adds_prefix = text.add_prefix_space;
+    starts_with_space_ = flags.adds_prefix;
+    removes_spaces_ = flags.removes_spaces;
+    return done;
+  }
+
+  // Where `legacy` is false, only what begins a text gets a space, and only where it has none, as
+  // in the tokenizers that Transformers makes of such a folder.
+  const sentencepiece::SentencePieceProcessor& processor_for(std::string_view stretch,
+                                                             bool begins_text) const {
+    if (without_prefix_ == nullptr) return processor_;
+    // A model that removes extra spaces removes a single one here, too.
+    if (stretch.starts_with(' ')) return removes_spaces_ ? processor_ : *without_prefix_;
+    const bool gets_space = begins_text && starts_with_space_ && !stretch.starts_with(kSpaceMark);
+    return gets_space ? processor_ : *without_prefix_;
+  }
+
   Result<void> number_pieces() {
     const int n_pieces = processor_.GetPieceSize();
     if (n_pieces <= 0 || n_pieces > limits::kMaxTokenId)
@@ -176,7 +229,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   // added_tokens.json: content -> id, behind the model's own.
-  Result<void> add_tokens(const std::filesystem::path& path) {
+  Result<void> add_tokens(const std::filesystem::path& path,
+                          const std::set<std::string, std::less<>>& special) {
     Result<JsonTree> added = read_json_file(path);
     if (!added.ok())
       return added.error().code == ErrorCode::kNotFound ? Result<void>() : added.error();
@@ -194,6 +248,7 @@ class SentencePieceTokenizer final : public Tokenizer {
                                                     printable(token.text) + "\" has");
       token.text = content;
       token.exists = token.added = true;
+      if (special.contains(content)) token.special = token.skipped = true;
       ids_.insert_or_assign(content, static_cast<TokenId>(index));
       matcher_.add({.id = static_cast<TokenId>(index), .content = content}, content);
     }
@@ -245,6 +300,10 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   sentencepiece::SentencePieceProcessor processor_;
+  // The one for stretches that get no space; none where `legacy` is not false. The two flags count
+  // beside it alone.
+  std::unique_ptr<sentencepiece::SentencePieceProcessor> without_prefix_;
+  bool starts_with_space_ = true, removes_spaces_ = true;
   AddedTokenMatcher matcher_;
   DecoderSpec decoder_;
   std::unordered_map<std::string, TokenId> ids_;
