@@ -87,6 +87,9 @@ void write_config(const fs::path& source,
     config.erase(key);
   }
   config["quantization_config"] = std::move(quantization);
+  // The head in the file counted, and its codes may have another name.
+  if (!model.tie_word_embeddings && config.contains("tie_word_embeddings"))
+    config["tie_word_embeddings"] = false;
   std::ofstream out(folder / "config.json");
   out << to_text(config, 2) << "\n";
   if (!out.flush()) cannot_write(folder / "config.json", "the disk is full?");

@@ -12,6 +12,7 @@
 
 #include "common/base/result.h"
 #include "common/model/convert.h"
+#include "common/model/hf_folder.h"
 #include "common/model/init_random.h"
 #include "common/model/int4.h"
 #include "common/model/load_model.h"
@@ -297,6 +298,25 @@ TEST_F(Quantize, LeavesTheHeadAloneUnlessAsked) {
   const auto estimate = estimate_memory(inspect_model(folder_ / "b"), {});
   EXPECT_EQ(load_model(folder_ / "b", *backend)->config().quantized.in_8_bits, DType::kI8);
   EXPECT_GE(estimate.weight_bytes, inspect_model(folder_ / "b").file_bytes);
+}
+
+// config.json of the source says tie_word_embeddings: true, and the head in the file counts.
+TEST_F(Quantize, KeepsAHeadBesideTiedEmbeddings) {
+  const auto tied = folder_ / "tied";
+  std::filesystem::copy(source("llama32_tied"), tied);
+  test::edit(tied / "model.safetensors", [](test::Tensors& tensors) {
+    test::Tensor head = tensors.at("model.embed_tokens.weight");
+    std::ranges::rotate(head.bytes, head.bytes.begin() + 2 * head.shape[1]);  // by a row
+    tensors["lm_head.weight"] = std::move(head);
+  });
+  ASSERT_FALSE(inspect_model(tied).config.tie_word_embeddings);
+  for (const DType to : {DType::kI4, DType::kI8})
+    for (const bool with_lm_head : {false, true}) {
+      const auto out = folder_ / (std::string(dtype_name(to)) + (with_lm_head ? " head" : ""));
+      quantize_model(tied, out, {.to = to, .with_lm_head = with_lm_head});
+      EXPECT_FALSE(inspect_model(out).config.tie_word_embeddings) << out;
+      EXPECT_FALSE(read_model_config(out).tie_word_embeddings) << "what other readers go by";
+    }
 }
 
 TEST_F(Quantize, Fp8ErrorIsWithinItsThreeBits) {
