@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/model/rope.h"
+
 namespace foretoken {
 namespace {
 
@@ -17,9 +19,23 @@ RopeType rope_type_of(const ConfigFields& rope, const char* field) {
               "is \"" + name.substr(0, 40) + "\"; supported: default, linear, llama3, yarn");
 }
 
+constexpr const char* kAttnFactor = "attn_factor";
+
+// Transformers and vLLM read this key differently: neither of the two is taken without a word.
+void refuse_attn_factor(const ConfigFields& rope, double factor) {
+  if (!rope.has(kAttnFactor)) return;
+  const double of_vllm = rope.number(kAttnFactor, 0, 1e6) *
+                         rope_attention_factor({.type = RopeType::kYarn, .factor = factor});
+  rope.refuse(
+      ErrorCode::kUnsupportedModel, kAttnFactor,
+      "is ignored by Transformers, and vLLM multiplies the attention factor by it. Edit "
+      "config.json: remove the key for Transformers' values, or put \"attention_factor\": " +
+          to_text(Json(of_vllm)) + " in its place for vLLM's");
+}
+
 // A key we do not know may change every angle: ignoring it gives text that degrades with length, so
 // it is refused.
-void refuse_unknown_rope_keys(const ConfigFields& rope) {
+void refuse_unknown_rope_keys(const ConfigFields& rope, RopeType type) {
   for (const auto& [key, value] : rope.object().items()) {
     static constexpr std::string_view kKnown[] = {"rope_type",
                                                   "type",
@@ -36,6 +52,7 @@ void refuse_unknown_rope_keys(const ConfigFields& rope) {
                                                   "truncate",
                                                   "partial_rotary_factor",
                                                   "finetuned"};
+    if (type == RopeType::kYarn && key == kAttnFactor) continue;  // has a refusal of its own
     if (std::ranges::find(kKnown, key) == std::end(kKnown)) {
       rope.refuse(ErrorCode::kUnsupportedModel, key.substr(0, 60).c_str(),
                   "is not a RoPE parameter we know; ignoring it could change the text");
@@ -58,6 +75,7 @@ void read_yarn(const ConfigFields& rope,
   spec.factor = rope.number_or("factor", 1, 1e6,
                                static_cast<double>(max_positions) /
                                    static_cast<double>(spec.original_max_position_embeddings));
+  refuse_attn_factor(rope, spec.factor);
   spec.beta_fast = rope.number_or("beta_fast", 1e-3, 1e6, 32);
   spec.beta_slow = rope.number_or("beta_slow", 1e-3, 1e6, 1);
   if (rope.has("attention_factor"))
@@ -72,7 +90,7 @@ void read_rope_parameters(const ConfigFields& rope,
                           std::int64_t original,
                           RopeSpec& spec) {
   spec.type = rope_type_of(rope, rope.has("rope_type") ? "rope_type" : "type");
-  refuse_unknown_rope_keys(rope);
+  refuse_unknown_rope_keys(rope, spec.type);
   spec.theta = rope.number_or("rope_theta", 1.0001, 1e15, spec.theta);
   switch (spec.type) {
     case RopeType::kDefault:

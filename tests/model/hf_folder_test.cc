@@ -8,6 +8,7 @@
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/result.h"
+#include "common/model/rope.h"
 #include "tests/support/temp_folder.h"
 
 namespace foretoken {
@@ -285,6 +286,8 @@ TEST(HfFolder, RefusesByNameWhatItWouldGetWrong) {
        "rope_scaling.rope_type is \"longrope\"; supported: default, linear, llama3, yarn"},
       {kLlama31, R"({"rope_scaling":{"rope_type":"default","mrope_section":[16,24,24]}})",
        "unsupported_model", "rope_scaling.mrope_section is not a RoPE parameter we know"},
+      {kQwen3, R"({"rope_scaling":{"rope_type":"linear","factor":4.0,"attn_factor":0.9}})",
+       "unsupported_model", "rope_scaling.attn_factor is not a RoPE parameter we know"},
       {kLlama31, R"({"rope_scaling":{"low_freq_factor":null}})", "malformed",
        "rope_scaling.low_freq_factor must be a number"},
       {kLlama31, R"({"rope_scaling":{"factor":0.5}})", "malformed", "found 0.5"},
@@ -330,6 +333,27 @@ TEST(HfFolder, RefusesByNameWhatItWouldGetWrong) {
         << c.patch;
   EXPECT_THAT(refusal("[]"), HasSubstr("must be a JSON object"));
   EXPECT_THAT(refusal("{"), HasSubstr("not valid JSON"));
+}
+
+// The block of DeepSeek-R1-0528-Qwen3-8B. Transformers warns of an unrecognized key and leaves it
+// out: its factor is 0.1 ln 4 + 1 = 1.138629436111989. In vLLM that is multiplied by attn_factor:
+// its factor is 1.0.
+TEST(HfFolder, SaysWhatToWriteForAttnFactor) {
+  const auto yarn = [](const std::string& rest) {
+    const std::string patch = R"({"rope_scaling":{"rope_type":"yarn","factor":4.0,
+        "original_max_position_embeddings":32768)" +
+                              rest + "}}";
+    return with(kQwen3, patch.c_str());
+  };
+  EXPECT_THAT(refusal(yarn(R"(,"attn_factor":0.8782488562869419)")),
+              AllOf(HasSubstr("unsupported_model"),
+                    HasSubstr("rope_scaling.attn_factor is ignored by Transformers, and vLLM"),
+                    HasSubstr("put \"attention_factor\": 1.0 in its place for vLLM's")));
+  const auto factor = [](const std::string& config) {
+    return rope_attention_factor(parse_model_config(config, "", "f").rope);
+  };
+  EXPECT_DOUBLE_EQ(factor(yarn("")), 1.138629436111989);
+  EXPECT_DOUBLE_EQ(factor(yarn(R"(,"attention_factor":1.0)")), 1.0);
 }
 
 TEST(HfFolder, AWindowThatReachesNoLayerIsOff) {
