@@ -238,6 +238,20 @@ ModelConfig parse_model_config(std::string_view config,
   return c;
 }
 
+void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to) {
+  for (const char* name :
+       {"tokenizer.json", "tokenizer.model", "added_tokens.json", "tokenizer_config.json",
+        "special_tokens_map.json", "chat_template.jinja"}) {
+    std::error_code error;
+    if (!std::filesystem::exists(from / name, error)) continue;
+    std::filesystem::copy_file(from / name, to / name,
+                               std::filesystem::copy_options::overwrite_existing, error);
+    if (error)
+      throw FatalError(ErrorCode::kIo, (to / name).string() + ": cannot write: " + error.message());
+  }
+  copy_additional_templates(from, to);
+}
+
 ModelConfig read_model_config(const std::filesystem::path& folder) {
   std::error_code error;
   const bool is_folder = std::filesystem::is_directory(folder, error);

@@ -23,6 +23,10 @@ ModelConfig parse_model_config(std::string_view config,
                                std::string_view generation,
                                std::string_view folder_name);
 
+// All files that make text into ids and messages into text, where `from` has them. Files of these
+// names in `to` are replaced. Throws FatalError(kIo).
+void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
+
 // Chat templates beside the usual one (additional_chat_templates), where `from` has some. Throws
 // FatalError(kIo).
 void copy_additional_templates(const std::filesystem::path& from, const std::filesystem::path& to);

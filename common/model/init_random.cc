@@ -273,9 +273,7 @@ void write_perturbed_model(const std::filesystem::path& source,
     throw FatalError(ErrorCode::kConfig,
                      folder.string() + ": a model cannot be perturbed in place");
   create_folder(folder);
-  for (const char* file :
-       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-        "special_tokens_map.json", "chat_template.jinja"}) {
+  for (const char* file : {"config.json", "generation_config.json"}) {
     std::error_code error;
     if (!std::filesystem::exists(source / file, error)) continue;
     std::filesystem::copy_file(source / file, folder / file,
@@ -284,7 +282,7 @@ void write_perturbed_model(const std::filesystem::path& source,
       throw FatalError(ErrorCode::kIo,
                        (folder / file).string() + ": cannot write: " + error.message());
   }
-  copy_additional_templates(source, folder);
+  copy_tokenizer_files(source, folder);
   std::vector<SafetensorsWriter::Plan> plan;
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     const TensorInfo& info = *checkpoint.at(tensor.name).info;

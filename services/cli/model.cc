@@ -325,14 +325,7 @@ int run_model_init_random(const CliOptions& options) {
                      "dtype is \"" + m.dtype + "\"; it must be float32, bfloat16 or float16");
   recipe.seed = m.seed;
   write_random_model(m.folder, recipe);
-  if (!m.tokenizer.empty()) {
-    const std::filesystem::path from = model_folder(m.tokenizer, "target");
-    for (const char* name :
-         {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "chat_template.jinja"})
-      if (std::filesystem::exists(from / name, unreadable))
-        std::filesystem::copy_file(from / name, std::filesystem::path(m.folder) / name);
-    copy_additional_templates(from, m.folder);
-  }
+  if (!m.tokenizer.empty()) copy_tokenizer_files(model_folder(m.tokenizer, "target"), m.folder);
   const ModelInfo info = inspect_model(m.folder);
   if (options.output.json)
     std::cout << to_text(info_json(m.folder, info, WeightDType::kAuto), 2) << "\n";

@@ -738,6 +738,21 @@ class Verbs(unittest.TestCase):
         self.assertEqual(2, done.returncode)
         self.assertIn("999999", done.stderr)
 
+    def test_a_random_model_gets_the_whole_tokenizer(self):
+        # Its end token is in added_tokens.json, and special_tokens_map.json alone names it.
+        source, out = self.folder / "sentencepiece", self.folder / "random"
+        source.mkdir()
+        shutil.copy(ROOT / "tests/tokenizer/fixtures/sentencepiece_bpe/tokenizer.model", source)
+        (source / "added_tokens.json").write_text('{"<|im_end|>": 640}')
+        (source / "special_tokens_map.json").write_text('{"bos_token": "<s>", "eos_token": "<|im_end|>"}')
+        made = run("model", "init-random", str(out), "--tokenizer", str(source))
+        self.assertEqual(0, made.returncode, made.stderr)
+        self.assertEqual([640], json.loads((out / "config.json").read_text())["eos_token_id"])
+        for name in ("tokenizer.model", "added_tokens.json", "special_tokens_map.json"):
+            self.assertEqual((source / name).read_bytes(), (out / name).read_bytes(), name)
+        done = run("model", "check", str(out))
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+
     def test_random_models_are_the_same_every_time(self):
         for name in ("a", "b"):
             done = run("model", "init-random", str(self.folder / name), "--family", "qwen3", "--seed", "5",

@@ -159,6 +159,17 @@ TEST(Perturb, MovesEveryWeightByAboutItsAmplitude) {
   EXPECT_THROW(write_perturbed_model(source.path(), source.path(), 0.1f, 1), FatalError);
 }
 
+TEST(Perturb, TakesTheWholeTokenizerAlong) {
+  TempFolder source, made;
+  write_random_model(source.path(), recipe_for(Family::kLlama));
+  const std::vector<std::string> files{"tokenizer.json",          "tokenizer.model",
+                                       "added_tokens.json",       "tokenizer_config.json",
+                                       "special_tokens_map.json", "chat_template.jinja"};
+  for (const std::string& file : files) source.write(file, "{}");
+  write_perturbed_model(source.path(), made.path(), 0, 1);
+  for (const std::string& file : files) EXPECT_TRUE(std::filesystem::exists(made / file)) << file;
+}
+
 // --- what the config implies
 // ----------------------------------------------------------------------------------------
 
