@@ -98,7 +98,8 @@ struct ModelConfig {
   DType checkpoint_dtype = DType::kF32;  // what config.json says; tensors themselves decide
 
   std::optional<TokenId> bos_token_id = {};
-  // generation_config.json's if it names any, else config.json's; ascending.
+  // generation_config.json's if it names any, else config.json's; ascending. Of a loaded model that
+  // has neither those of LoadOptions.
   std::vector<TokenId> eos_token_ids;
   SamplingDefaults generation;  // of generation_config.json
 

@@ -96,6 +96,7 @@ std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder,
   ModelConfig config = read_model_config(folder);
   check_options(config, options, folder);
   config.max_model_len = served_positions(config, options);
+  if (config.eos_token_ids.empty()) config.eos_token_ids = options.end_tokens;
   const RankOf who = rank_of(options.ranks);
   if (const auto why = not_shardable(config, who.n_ranks))
     throw FatalError(ErrorCode::kConfig, folder.string() + ": " + *why);

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/collective/collective.h"
 #include "common/model/config.h"
@@ -74,6 +75,7 @@ struct LoadOptions {
   std::int64_t max_model_len = 0;      // 0: context_length(config); larger than that is refused
   std::int64_t most_model_len = 0;     // if set: more than that is not wanted, less will do
   std::optional<std::uint64_t> most_bytes = {};  // default: what the backend has free
+  std::vector<TokenId> end_tokens = {};  // where the folder's configuration names none; ascending
   std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)> on_progress = {};
   PackedCacheOptions packed_cache = {};
   std::function<void(const PackedCacheReport&)> on_packed_cache = {};

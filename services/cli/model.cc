@@ -63,6 +63,12 @@ OrderedJson info_json(const std::string& folder, const ModelInfo& info, WeightDT
           {"kv_bytes_per_token", memory.kv_bytes_per_token}};
 }
 
+// As a service that loads a folder does.
+void take_end_tokens(const Tokenizer& tokenizer, ModelConfig& config) {
+  if (config.eos_token_ids.empty())
+    config.eos_token_ids.assign(tokenizer.eos_ids().begin(), tokenizer.eos_ids().end());
+}
+
 // Sentences that speak against the two vocabularies; empty if they are one.
 std::vector<std::string> vocabulary_findings(const Tokenizer& draft, const Tokenizer& target) {
   std::vector<std::string> findings;
@@ -189,16 +195,19 @@ void refuse_draft_as_target(const ModelSection& model) {
 }
 
 PairReport report_on_pair(const std::string& draft_folder, const std::string& target_folder) {
-  const ModelInfo draft = inspect_model(draft_folder), target = inspect_model(target_folder);
+  ModelInfo draft = inspect_model(draft_folder), target = inspect_model(target_folder);
   refuse_trimmed_head(target.config, target_folder, "a target");
+  const TokenizerOptions any_pattern{.patterns = RegexPolicy::kAny};
+  const auto of_draft = value_or_throw(Tokenizer::load(draft_folder, any_pattern));
+  const auto of_target = value_or_throw(Tokenizer::load(target_folder, any_pattern));
+  take_end_tokens(*of_draft, draft.config);
+  take_end_tokens(*of_target, target.config);
   PairReport report{.cost = static_cast<double>(draft.step_bytes) /
                             static_cast<double>(target.step_bytes)};
   for (const auto& finding : check_pair(draft, target))
     (finding.level == PairFinding::Level::kRefuse ? report.refusals : report.warnings)
         .push_back(finding.sentence);
-  for (auto& sentence : vocabulary_findings(
-           *value_or_throw(Tokenizer::load(draft_folder, {.patterns = RegexPolicy::kAny})),
-           *value_or_throw(Tokenizer::load(target_folder, {.patterns = RegexPolicy::kAny}))))
+  for (auto& sentence : vocabulary_findings(*of_draft, *of_target))
     report.refusals.push_back(std::move(sentence));
   return report;
 }

@@ -98,6 +98,7 @@ int serve_model(const ModelPlan& plan,
 
   LoadOptions loading = plan.loading;
   loading.ranks = ranks.get();
+  loading.end_tokens.assign(tokenizer->eos_ids().begin(), tokenizer->eos_ids().end());
   // A signal may be sent to each rank, as by srun.
   loading.on_progress = [&](std::uint64_t done, std::uint64_t total) {
     if (!is_first) return runtime.check_stop();

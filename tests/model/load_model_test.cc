@@ -91,6 +91,16 @@ TEST_F(LoadModel, AHeadInTheFileCountsUnlessItIsTheEmbedding) {
   EXPECT_NE(logits(tied), expected);
 }
 
+TEST_F(LoadModel, EndTokensAreThoseOfTheFolderIfItHasAny) {
+  const LoadOptions options{.end_tokens = {5, 7}};
+  recipe_.config.eos_token_ids = {3};
+  EXPECT_THAT(load_model(write("own"), *backend_, options)->config().eos_token_ids,
+              testing::ElementsAre(3));
+  recipe_.config.eos_token_ids = {};
+  EXPECT_THAT(load_model(write("none"), *backend_, options)->config().eos_token_ids,
+              testing::ElementsAre(5, 7));
+}
+
 TEST_F(LoadModel, ReportsProgressUpToTheEnd) {
   std::uint64_t last = 0, total = 0;
   int n_calls = 0;

@@ -12,8 +12,11 @@
 #include <vector>
 
 #include "common/base/log.h"
+#include "common/model/hf_folder.h"
+#include "common/model/init_random.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tests/support/scripted_model.h"
+#include "tests/support/temp_folder.h"
 
 namespace foretoken {
 namespace {
@@ -92,6 +95,26 @@ TEST(ServeModel, LoadsSaysSoAndHandsOverWhatTheTokenizerAndTheModelHave) {
   });
   EXPECT_EQ(code, 5);
   EXPECT_EQ(runtime.said.back(), "loading the draft, 100 %");
+}
+
+// Neither config.json nor generation_config.json names one, and tokenizer_config.json does.
+TEST(ServeModel, EndsWithTheTokenizersEndTokenWhereTheModelNamesNone) {
+  const test::TempFolder folder;
+  RandomModelRecipe recipe{.config = tiny_config(Family::kLlama)};
+  const auto tokenizer = value_or_throw(Tokenizer::load(kFolder));
+  recipe.config.vocab_size = static_cast<std::int32_t>(tokenizer->vocab_size());
+  recipe.config.eos_token_ids = {};
+  write_random_model(folder.path(), recipe);
+  copy_tokenizer_files(kFolder, folder.path());
+  FakeRuntime runtime;
+  ModelPlan plan{.role = "target", .folder = folder.path().string()};
+  plan.compute.threads = 1;
+  serve_model(plan, runtime, [&](const ServedModel& served) {
+    const wire::Hello hello =
+        model_hello(wire::Role::kTarget, "target-0", served.model, served.vocabulary, {});
+    EXPECT_EQ(hello.end_tokens, std::vector{*tokenizer->token_to_id("<|im_end|>")});
+    return 0;
+  });
 }
 
 TEST(ServeModel, RunsTheServiceWithTheConfiguredPatienceAndThenLetsTheRanksGo) {
