@@ -83,6 +83,13 @@ void check_packed_cache(const ModelInstances& model, std::vector<std::string>& e
                    "\"; it must be auto, off or the full path of a folder");
 }
 
+// Here a relative path would also be no address: libsystemd takes the full path of a socket alone.
+void check_runtime_folder(const BusSection& bus, std::vector<std::string>& errors) {
+  if (bus.runtime_dir.empty() || bus.runtime_dir.starts_with('/')) return;
+  errors.push_back("bus.runtime_dir is \"" + bus.runtime_dir +
+                   "\"; it must be the full path of a folder, or \"\" for the usual one");
+}
+
 // A memory has no number, so of bus.draft it needs the entry that any --id fills in; a port cannot
 // be filled in with a word.
 void check_memories(const LoadedConfig& loaded, std::vector<std::string>& errors) {
@@ -129,6 +136,7 @@ void check_together(const LoadedConfig& loaded, std::vector<std::string>& errors
   check_names(loaded.models, loaded.config.router.default_model, errors);
   check_memories(loaded, errors);
   const BusSection& bus = loaded.config.bus;
+  check_runtime_folder(bus, errors);
   if (!bus.curve_secret.empty() && bus.curve_peers.empty())
     errors.push_back(
         "bus.curve_secret is set and bus.curve_peers is not: every peer would be refused");

@@ -33,7 +33,7 @@ std::string default_runtime_directory() {
     return dir.substr(0, dir.find(':'));
   std::error_code unreadable;  // another user's
   if (const auto dir = variable("XDG_RUNTIME_DIR");
-      !dir.empty() && fs::is_directory(dir, unreadable))
+      dir.starts_with('/') && fs::is_directory(dir, unreadable))
     return dir + "/foretoken";
   return "/tmp/foretoken-" + std::to_string(::geteuid());
 }

@@ -301,8 +301,8 @@ struct BusSection {
     v("draft", s.draft, endpoint_list(),
       "where drafts take targets, by --id; the last entry also serves higher ids by {id}");
     v("runtime_dir", s.runtime_dir, anything(),
-      "folder of ipc names; \"\" = $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR/foretoken or a folder of "
-      "this user under /tmp");
+      "folder of ipc names, a full path; \"\" = $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR/foretoken or "
+      "a folder of this user under /tmp");
     v("heartbeat_ms", s.heartbeat_ms, in_range(10, 60'000),
       "time between heartbeats; eight missed = gone");
     v("curve_secret", s.curve_secret, anything(),

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "common/base/log.h"
 #include "common/base/result.h"
 
 namespace foretoken {
@@ -73,7 +74,13 @@ void Notifier::say(const std::string& text) const {
   if (fd_ >= 0) (void)::send(fd_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-void Notifier::ready() { sd_notify(0, "READY=1"); }  // waits: it must arrive
+void Notifier::ready() {
+  // Waits: it must arrive. Where it does not, this process is ended as one that never got ready.
+  if (const int sent = sd_notify(0, "READY=1"); sent < 0)
+    log_warning("READY=1 did not reach the service manager (NOTIFY_SOCKET)",
+                {{"reason", std::strerror(-sent)}});
+}
+
 void Notifier::stopping() { say("STOPPING=1"); }
 void Notifier::status(const std::string& text) { say("STATUS=" + text); }
 

@@ -894,6 +894,17 @@ TEST_F(ConfigTest, MakesTheRuntimeFolderForThisUserOnly) {
   EXPECT_THROW(runtime_directory(bus), FatalError);
 }
 
+// Another folder for each directory that a command is called in, and no address for libsystemd.
+TEST_F(ConfigTest, ARuntimeFolderIsAFullPath) {
+  for (const std::string folder : {"second", "./second", "~/second"})
+    EXPECT_THAT(load("", {}, {"bus.runtime_dir=" + folder}).errors,
+                ElementsAre(AllOf(HasSubstr("bus.runtime_dir is \"" + folder + "\""),
+                                  HasSubstr("the full path of a folder"))));
+  EXPECT_THAT(load("", {}, {"bus.runtime_dir=/run/foretoken"}).errors, IsEmpty());
+  const WithVariable unit("RUNTIME_DIRECTORY", nullptr), session("XDG_RUNTIME_DIR", ".");
+  EXPECT_THAT(runtime_directory({}), StartsWith("/tmp/foretoken-"));
+}
+
 TEST_F(ConfigTest, RefusesARuntimeFolderThatOthersCouldChange) {
   namespace fs = std::filesystem;
   const auto refusal = [](const fs::path& dir) -> std::string {

@@ -15,14 +15,14 @@ FIXTURE = sys.argv.pop(1)
 
 
 class Service:
-    """The fixture with a notify socket of our own and a runtime folder of its own."""
+    """The fixture with a notify socket of our own, unless another is named, and a runtime folder of its own."""
 
-    def __init__(self, *arguments, mode="echo", watchdog_ms=None):
+    def __init__(self, *arguments, mode="echo", watchdog_ms=None, notify=None):
         self.folder = tempfile.TemporaryDirectory(prefix="ft-", dir="/tmp")
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notify.bind(self.folder.name + "/notify")
         self.client = "ipc://" + self.folder.name + "/client"
-        env = {"PATH": os.environ["PATH"], "NOTIFY_SOCKET": self.folder.name + "/notify", "FIXTURE_MODE": mode,
+        env = {"PATH": os.environ["PATH"], "NOTIFY_SOCKET": notify or self.folder.name + "/notify", "FIXTURE_MODE": mode,
                "HOME": self.folder.name}
         for name in ("ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"):
             if name in os.environ:
@@ -67,6 +67,14 @@ class Lifecycle(unittest.TestCase):
         code, _, err = service.end()
         self.assertEqual(code, 0, err)
         self.assertIn("1 echoed", err)
+
+    def test_readiness_that_reaches_nothing_is_in_the_log(self):
+        service = Service(notify="/nowhere/notify")
+        self.assertEqual(service.ask(b"x"), [b"x"])
+        service.process.terminate()
+        code, _, err = service.end()
+        self.assertEqual(code, 0, err)
+        self.assertRegex(err, r"READY=1 did not reach the service manager \(NOTIFY_SOCKET\).*No such file or directory")
 
     def test_sigint_drains_too_and_sighup_does_nothing(self):
         service = Service()
