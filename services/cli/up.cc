@@ -344,7 +344,7 @@ int run_up(const CliOptions& options) {
               << "; foretoken down ends it\n";
     return kExitEnvironment;
   }
-  if (const auto trouble = key_trouble(config.bus)) return report_error(*trouble);
+  if (const auto trouble = key_trouble(*loaded)) return report_error(*trouble);
   print_warnings(*loaded);
   if (const int code = refuse_unfit_models(*loaded); code != kExitOk) return code;
   if (!options.output.quiet)

@@ -1,7 +1,10 @@
 #include "services/cli/up_keys.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
+#include "common/config/models.h"
 #include "common/config/resolve.h"
 #include "common/transport/endpoint.h"
 #include "common/transport/zmq_auth.h"
@@ -18,19 +21,26 @@ bool uses_keys(const std::string& endpoint) {
   return parsed.ok() && parsed->scheme == Scheme::kTcp;
 }
 
+// Where services find one another: the router, and the drafts of each model.
+std::vector<std::string> internal_endpoints(const LoadedConfig& loaded) {
+  std::vector<std::string> endpoints = {loaded.config.bus.router};
+  for (const ModelInstances& model : models_of(loaded))
+    endpoints.insert(endpoints.end(), model.config.bus.draft.begin(), model.config.bus.draft.end());
+  return endpoints;
+}
+
 }  // namespace
 
-std::optional<Error> key_trouble(const BusSection& bus) {
+std::optional<Error> key_trouble(const LoadedConfig& loaded) {
+  const BusSection& bus = loaded.config.bus;
   if (bus.curve_secret.empty()) return std::nullopt;
-  std::vector<std::string> internal = bus.draft;
-  internal.push_back(bus.router);
-  for (const auto& endpoint : internal)
+  for (const auto& endpoint : internal_endpoints(loaded))
     if (endpoint.starts_with("tcp://"))
       return trouble("over " + endpoint +
                          " every service needs a key of its own, and `up` gives all of them " +
                          bus.curve_secret +
-                         ": leave bus.router and bus.draft at ipc://, or start each service by "
-                         "itself (docs/operations.md)",
+                         ": leave bus.router and bus.draft (of each model) at ipc://, or start "
+                         "each service by itself (docs/operations.md)",
                      "bus.curve_secret");
   const std::string client = client_endpoint(bus);
   if (!uses_keys(client)) return std::nullopt;

@@ -6,12 +6,12 @@
 #include <optional>
 
 #include "common/base/result.h"
-#include "common/config/sections.h"
+#include "common/config/load.h"
 
 namespace foretoken::cli {
 
 // What speaks against starting with these keys, before any service is started; nothing if they will
 // do, or there are none.
-std::optional<Error> key_trouble(const BusSection& bus);
+std::optional<Error> key_trouble(const LoadedConfig& loaded);
 
 }  // namespace foretoken::cli
