@@ -66,16 +66,20 @@ Paint paint_of(Finding::Level level) {
 }
 
 Finding limits_finding() {
+  constexpr const char* kSubject = "open files";
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   // A service raises its soft limit (claim_descriptors).
   const auto most = std::min<rlim_t>(limit.rlim_max, kMostDescriptors);
-  const bool enough = most >= 1024;
-  return {enough ? Finding::Level::kOk : Finding::Level::kWarn, "open files",
-          "a service started from here may have " + std::to_string(most) +
-              (enough ? ""
-                      : "; a client takes three: raise the limit (LimitNOFILE= of a unit, --ulimit "
-                        "nofile= of a container)")};
+  const std::string may_have = "a service started from here may have " + std::to_string(most);
+  constexpr const char* kAdvice =
+      ": raise the limit (LimitNOFILE= of a unit, --ulimit nofile= of a container)";
+  if (most < kLeastDescriptors)
+    return {Finding::Level::kBad, kSubject,
+            may_have + " and needs " + std::to_string(kLeastDescriptors) + " at least" + kAdvice};
+  if (most < 1024)
+    return {Finding::Level::kWarn, kSubject, may_have + "; a client takes three" + kAdvice};
+  return {Finding::Level::kOk, kSubject, may_have};
 }
 
 // Nothing: a service could listen there now; else why not.

@@ -1029,6 +1029,17 @@ class Verbs(unittest.TestCase):
         self.assertEqual(("bad", 6), (found["memory"][0], code))
         self.assertRegex(found["memory"][1], r" take \d{6,} MiB; the services need some 256 MiB more$")
 
+    def test_doctor_says_whether_a_service_may_open_enough_files(self):
+        for most, level in ((127, "bad"), (128, "warning"), (1023, "warning"), (1024, "ok")):
+            done = subprocess.run([str(BIN / "foretoken"), "doctor", "--json", "--set", "edge.port=0", *self.quiet_port], capture_output=True,
+                                  text=True, timeout=60, preexec_fn=lambda most=most: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)))
+            [found] = [f for f in json.loads(done.stdout)["findings"] if f["subject"] == "open files"]
+            self.assertEqual(level, found["level"], found)
+            self.assertIn(f"may have {most}", found["sentence"])
+            if level == "bad":
+                self.assertEqual(6, done.returncode)
+                self.assertIn("needs 128 at least: raise the limit", found["sentence"])
+
     def test_doctor_looks_at_both_ports(self):
         port = free_port()
         with socket.create_server(("127.0.0.1", port)):
