@@ -166,15 +166,17 @@ std::string packed_cache_folder(const ModelSection& model) {
   return {};
 }
 
+std::string name_of_folder(const std::string& folder) {
+  std::error_code ignored;  // of an empty one, which has no name
+  fs::path path = fs::absolute(folder, ignored).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // "a/b/" is "b"
+  return path.filename().string();
+}
+
 std::string served_model_name(const ModelSection& model) {
   if (!model.name.empty()) return model.name;
   if (model.target == "demo") return "demo";
-  fs::path folder = model.target;
-  if (!folder.has_filename()) folder = folder.parent_path();
-  const auto name = folder.filename().string();
-  return name.empty() || name == "." || name == ".."
-             ? fs::absolute(folder).lexically_normal().filename().string()
-             : name;
+  return name_of_folder(model.target);
 }
 
 Result<DeviceList> device_list_of(const std::string& configured) {

@@ -43,7 +43,9 @@ DraftSource draft_source(const ModelSection& model);  // throws as model_folder 
 // Folder of model.packed_cache; empty: there is none. "auto" is the service manager's cache folder
 // for us, else foretoken in $XDG_CACHE_HOME or ~/.cache where these are full paths, else none.
 std::string packed_cache_folder(const ModelSection& model);
-// What clients call the target: model.name, else the last part of the folder's name.
+// The last part of its path: "b" of "a/b", "a/b/" and "a/b/."; that of the current folder for ".".
+std::string name_of_folder(const std::string& folder);
+// What clients call the target: model.name, else the name of its folder.
 std::string served_model_name(const ModelSection& model);
 
 // What "cpu", "cuda", "cuda:1" or "cuda:0,1" names.

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <filesystem>
 #include <utility>
 
 #include "common/base/clock.h"
@@ -97,7 +96,7 @@ wire::Hello draft_hello(const Config& config,
                         const ModelVocabulary& vocabulary,
                         const DraftEngineOptions& engine) {
   wire::Hello hello = model_hello(wire::Role::kDraft, name, model, vocabulary, engine.kv);
-  hello.model_name = std::filesystem::path(plan.folder).filename().string();
+  hello.model_name = name_of_folder(plan.folder);
   hello.device = plan.compute.device;
   hello.drafts_for = served_model_name(config.model);
   hello.max_sequences = static_cast<std::uint32_t>(engine.max_sequences);

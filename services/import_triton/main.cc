@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "common/config/resolve.h"
 #include "services/import_triton/import_triton.h"
 
 namespace {
@@ -34,7 +35,7 @@ Result<TritonConfig> read_config(const std::string& path) {
   auto config = parse_triton_config(*text);
   // Triton takes the name of the folder where a file says none.
   if (config.ok() && config->name.empty())
-    config->name = std::filesystem::absolute(path).parent_path().filename().string();
+    config->name = name_of_folder(std::filesystem::absolute(path).parent_path());
   return config;
 }
 

@@ -411,7 +411,8 @@ class Verbs(unittest.TestCase):
             self.assertIn(str(broken), done.stderr)
             self.assertIn(words, done.stderr)
         broken.write_text("max_batch_size: 8")
-        self.assertIn(f"# From Triton's configuration of {self.folder.name}.", run("import-triton", str(broken)).stdout)
+        for path in (str(broken), f"{self.folder}/./config.pbtxt"):
+            self.assertIn(f"# From Triton's configuration of {self.folder.name}.", run("import-triton", path).stdout)
         self.assertEqual(2, run("import-triton", str(self.folder / "absent")).returncode)
         self.assertEqual(2, run("import-triton").returncode)
 

@@ -940,6 +940,16 @@ TEST_F(ConfigTest, RefusesARuntimeFolderThatOthersCouldChange) {
   EXPECT_THAT(refusal(open), HasSubstr("belongs to another user"));
 }
 
+TEST(NameOfFolder, IsTheLastPartOfItsPathHoweverThatIsWritten) {
+  for (const char* folder :
+       {"models/small", "models/small/", "models/small/.", "models/small/x/.."})
+    EXPECT_EQ(name_of_folder(folder), "small") << folder;
+  const auto here = std::filesystem::current_path();
+  EXPECT_EQ(name_of_folder("."), here.filename().string());
+  EXPECT_EQ(name_of_folder(".."), here.parent_path().filename().string());
+  EXPECT_EQ(name_of_folder(""), "");
+}
+
 TEST(ServedModelName, IsTheFoldersUnlessNamed) {
   EXPECT_EQ(served_model_name({}), "demo");
   EXPECT_EQ(served_model_name({.target = "models/Qwen2.5-7B/"}), "Qwen2.5-7B");

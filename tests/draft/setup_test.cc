@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/scripted_model.h"
+
 namespace foretoken {
 namespace {
 
@@ -17,6 +19,12 @@ TEST(PlanOf, NamesTheDraftsFolderKeysAndWhatIsWanted) {
   EXPECT_EQ(plan.loading.most_model_len, 99) << "more than that is not wanted, less will do";
   EXPECT_EQ(plan.loading.max_model_len, 0);
   EXPECT_GT(plan.bytes_per_thread, 0u);
+}
+
+TEST(HelloOf, NamesTheDraftByItsFolderWithOrWithoutASlash) {
+  const ScriptedModel model{ScriptedOptions{}};
+  for (const char* folder : {"models/small", "models/small/"})
+    EXPECT_EQ(draft_hello({}, {.folder = folder}, "draft-0", model, {}, {}).model_name, "small");
 }
 
 TEST(MemoryOptions, TextsThatAllShareMayTakeAllPlaces) {
