@@ -181,11 +181,18 @@ void Supervisor::wait_for_event(milliseconds at_most, int reader_fd) {
   if (n > 0 && (fds[0].revents & POLLIN) != 0) {
     signalfd_siginfo info{};
     while (::read(signal_fd_, &info, sizeof(info)) == sizeof(info))
-      if (info.ssi_signo != SIGCHLD) {
-        stop_requested_ = true;
-        ++n_stop_signals_;
-      }
+      if (info.ssi_signo != SIGCHLD) take_stop_signal(static_cast<int>(info.ssi_signo));
   }
+}
+
+// The end of a session sends SIGTERM and SIGHUP, in either order, and the end of a terminal may
+// send SIGHUP twice: each is one request to stop, so SIGHUP never counts as a second one.
+void Supervisor::take_stop_signal(int signal) {
+  stop_requested_ = true;
+  if (signal == SIGHUP)
+    hung_up_ = true;
+  else
+    ++n_stop_signals_;
 }
 
 void Supervisor::read_notifications(const Progress& progress) {
@@ -411,7 +418,8 @@ void Supervisor::stop(const Progress& progress) {
   constexpr auto kLeast = std::chrono::seconds(5);  // to end, for those that have waited for others
   stop_requested_ = true;
   last_turn_ = {};
-  const std::size_t n_signals = std::min<std::size_t>(n_stop_signals_, 1);  // that asked for this
+  // Those of the request that began this; one more ends all at once. A SIGTERM may follow SIGHUP.
+  const std::size_t n_signals = hung_up_ ? 1 : std::min<std::size_t>(n_stop_signals_, 1);
   const TimePoint whole = steady_now() + options_.stop_timeout;
   bool at_once = false;
   turn(milliseconds(50), progress);  // one that stops already may just have said so

@@ -70,8 +70,8 @@ using Progress = std::function<void(const std::string& service, const std::strin
 
 class Supervisor {
  public:
-  // Blocks SIGTERM, SIGINT and SIGCHLD for the process. Throws FatalError when the runtime folder
-  // is held by another supervisor or cannot be written to.
+  // Blocks SIGTERM, SIGINT, SIGCHLD and, where it is not ignored, SIGHUP for the process. Throws
+  // FatalError when the runtime folder is held by another supervisor or cannot be written to.
   Supervisor(SupervisorOptions options, std::vector<ServiceSpec> services);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
@@ -80,8 +80,8 @@ class Supervisor {
   // Starts everything and waits until all are ready, one has failed for good, a signal asks to
   // stop, or nothing reads `reader_fd` any more.
   StartReport start(const Progress& progress);
-  // Restarts what fails until SIGTERM or SIGINT, or until a service that the others need cannot be
-  // kept alive.
+  // Restarts what fails until SIGTERM, SIGINT or SIGHUP, or until a service that the others need
+  // cannot be kept alive.
   StartReport run(const Progress& progress);
   // As run(), and until `is_done`, which is called after every look at the services, at least once
   // in `pause`, and may take some milliseconds. `ready`: it is done; a signal is a failure, as in
@@ -90,7 +90,7 @@ class Supervisor {
                         const Progress& progress,
                         std::chrono::milliseconds pause = std::chrono::milliseconds(20));
   // SIGTERM to each in order of duty, SIGKILL to what is left after stop_timeout; after one more
-  // SIGTERM or SIGINT all end at once. Idempotent.
+  // SIGTERM or SIGINT all end at once, or the second one where SIGHUP began it. Idempotent.
   void stop(const Progress& progress = [](const std::string&, const std::string&) {});
 
  private:
@@ -113,8 +113,10 @@ class Supervisor {
   bool can_serve_without(const Child& child) const;
   void write_state() const;
   void wait_for_event(std::chrono::milliseconds at_most, int reader_fd);
+  void take_stop_signal(int signal);
   bool stop_requested_ = false;
-  std::size_t n_stop_signals_ = 0;
+  bool hung_up_ = false;            // SIGHUP came
+  std::size_t n_stop_signals_ = 0;  // of SIGTERM and SIGINT
   TimePoint last_turn_{};
   bool started_ = false;  // all have been ready once
   std::string failure_;   // not empty = a service is missing that cannot be done without

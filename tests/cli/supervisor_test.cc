@@ -498,6 +498,7 @@ std::string stops_in(const std::string& name, const std::string& seconds) {
 
 class StopTest : public SupervisorTest {
  protected:
+  StopTest() { ::signal(SIGHUP, SIG_DFL); }  // under nohup it would be ignored
   static std::vector<ServiceSpec> services(const std::string& seconds) {
     std::vector<ServiceSpec> specs;
     for (const std::string role : {"draft", "target", "tokenizer", "router"})
@@ -559,6 +560,53 @@ TEST_F(StopTest, ASecondSignalEndsAllAtOnce) {
   EXPECT_EQ(order.at(0), "router-0 asked");
   for (const std::string role : {"draft-0", "target-0", "tokenizer-0", "router-0"})
     EXPECT_EQ(0, std::count(order.begin(), order.end(), role + " ended")) << role;
+}
+
+// Of the end of a session and of a terminal: the second signal comes while the router drains.
+class EndOfSessionTest : public StopTest,
+                         public testing::WithParamInterface<std::pair<int, int>> {};
+
+TEST_P(EndOfSessionTest, IsOneRequestAndServicesDrain) {
+  Supervisor supervisor(options(), services("0.3"));
+  start(supervisor);
+  const Progress quiet = [](const std::string&, const std::string&) {};
+  ::kill(::getpid(), GetParam().first);
+  ASSERT_TRUE(supervisor.run(quiet).ready);
+  std::thread second([&] {
+    while (lines_of("order").empty()) ::usleep(2000);
+    ::kill(::getpid(), GetParam().second);
+  });
+  supervisor.stop();
+  second.join();
+  const auto order = lines_of("order");
+  for (const std::string role : {"draft-0", "target-0", "tokenizer-0", "router-0"}) {
+    EXPECT_EQ(1, std::count(order.begin(), order.end(), role + " asked")) << role;
+    EXPECT_EQ(1, std::count(order.begin(), order.end(), role + " ended")) << role;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(InEachOrder,
+                         EndOfSessionTest,
+                         testing::Values(std::pair(SIGTERM, SIGHUP),
+                                         std::pair(SIGHUP, SIGTERM),
+                                         std::pair(SIGHUP, SIGHUP)));
+
+TEST_F(StopTest, TheSecondSignalAfterTheEndOfATerminalEndsAllAtOnce) {
+  SupervisorOptions patient = options();
+  patient.stop_timeout = 600s;
+  Supervisor supervisor(patient, services("600"));
+  start(supervisor);
+  ::kill(::getpid(), SIGHUP);
+  ASSERT_TRUE(supervisor.run([](const std::string&, const std::string&) {}).ready);
+  std::thread others([&] {
+    while (lines_of("order").empty()) ::usleep(2000);
+    ::kill(::getpid(), SIGTERM);
+    ::kill(::getpid(), SIGINT);
+  });
+  supervisor.stop();
+  others.join();
+  const auto order = lines_of("order");
+  EXPECT_EQ(0, std::count(order.begin(), order.end(), "router-0 ended"));
 }
 
 TEST_F(StopTest, WhatDoesNotEndInTimeIsKilledAndTheOthersAreAskedAllTheSame) {
