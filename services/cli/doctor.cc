@@ -280,7 +280,7 @@ Finding devices_finding(const LoadedConfig& loaded) {
     for (const ModelInstances& model : models_of(loaded)) {
       const std::string of = model.name.empty() ? "" : model.name + " ";
       look(of + "target", model.config.target.device);
-      if (!model.config.model.draft.empty()) look(of + "draft", model.config.draft.device);
+      if (has_draft(model.config.model)) look(of + "draft", model.config.draft.device);
     }
   } catch (const FatalError& error) {
     return {Finding::Level::kBad, "devices", error.what()};

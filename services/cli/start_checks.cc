@@ -49,18 +49,22 @@ void add_refusals(const ModelInstances& model,
   for (const auto& sentence : found.settings) refusals.push_back({prefix_of(model) + sentence});
 }
 
-bool has_draft(const ModelSection& section) { return !section.draft.empty() && section.drafts > 0; }
+// A target that cannot be the draft of itself. Throws FatalError.
+void check_self_draft(const std::string& target) {
+  if (const auto why = why_no_self_draft(inspect_model(target).config))
+    throw FatalError(ErrorCode::kUnsupportedModel, target + ": " + *why);
+}
 
 Refusals refusals_of(const ModelInstances& model) {
   const ModelSection& section = model.config.model;
   const std::string target = model_folder(section.target, "target");
   inspect_folders(section, FolderDepth::kFiles);
   Refusals refusals;
-  if (section.draft == kSelfDraft) {
-    if (const auto why = why_no_self_draft(inspect_model(target).config))
-      throw FatalError(ErrorCode::kUnsupportedModel, target + ": " + *why);
-  } else if (!section.draft.empty()) {
-    refusals = refusals_of_pair(model);
+  if (has_draft(section)) {
+    if (section.draft == kSelfDraft)
+      check_self_draft(target);
+    else
+      refusals = refusals_of_pair(model);
     if (!refusals.empty()) return refusals;
   }
   add_refusals(model, target, {model.config, false}, refusals);
@@ -81,13 +85,15 @@ bool is_held_here(const ComputeSection& compute) {
 
 }  // namespace
 
+bool has_draft(const ModelSection& model) { return !model.draft.empty() && model.drafts > 0; }
+
 void inspect_folders(const ModelSection& model, FolderDepth depth) {
-  for (const auto& [configured, role] :
-       {std::pair{model.target, "target"}, std::pair{model.draft, "draft"}}) {
-    if (configured.empty() || configured == kSelfDraft) continue;
+  std::vector<std::pair<std::string, std::string>> folders = {{model.target, "target"}};
+  if (has_draft(model) && model.draft != kSelfDraft) folders.emplace_back(model.draft, "draft");
+  for (const auto& [configured, role] : folders) {
     const std::string folder = model_folder(configured, role);
     (void)inspect_model(folder);
-    if (role == std::string_view("target")) refuse_draft_as_target(model);
+    if (role == "target") refuse_draft_as_target(model);
     if (depth == FolderDepth::kTokenizers)
       (void)value_or_throw(
           Tokenizer::load(folder, {.patterns = regex_policy_from_name(model.patterns)}));
@@ -142,7 +148,7 @@ std::vector<std::string> self_draft_predictions(const LoadedConfig& loaded) {
     const ModelSection& section = model.config.model;
     const auto most =
         std::min<int>(static_cast<int>(model.config.speculation.draft_len), kMostPredictedGuesses);
-    if (section.draft != kSelfDraft || section.drafts == 0 || most == 0) continue;
+    if (section.draft != kSelfDraft || !has_draft(section) || most == 0) continue;
     const ModelInfo target = inspect_model(model_folder(section.target, "target"));
     const WeightDType dtype = weight_dtype_from_name(section.dtype).value_or(WeightDType::kAuto);
     sentences.push_back(prefix_of(model) + kSelfDraft + ": " +

@@ -12,8 +12,11 @@
 
 namespace foretoken::cli {
 
-// The folders of a model as far as they can be judged without loading weights, or also their
-// tokenizers. Throws FatalError.
+// Whether `up` starts a draft for it: one is named, and model.drafts is not 0.
+bool has_draft(const ModelSection& model);
+
+// The folders of a model, without a draft that is not started, as far as they can be judged without
+// loading weights, or also their tokenizers. Throws FatalError.
 enum class FolderDepth { kFiles, kTokenizers };
 void inspect_folders(const ModelSection& model, FolderDepth depth);
 

@@ -639,6 +639,15 @@ class Verbs(unittest.TestCase):
                                                   "--set", f"model.a.draft={draft}", "--set", "draft.a.tensor_parallel=4", "--drafts", "0")
         self.assertNotIn("draft.tensor_parallel", said)
 
+    def test_a_draft_that_is_not_started_is_not_looked_at(self):
+        # The start, after the checks, fails here: the file of the lock is a folder.
+        (self.folder / "up.pid").mkdir()
+        for drafts, code in (("1", 4), ("0", 6)):
+            self.assertEqual(code, run("up", "--draft", "/nonexistent", "--drafts", drafts, *self.quiet_port).returncode, drafts)
+        found, _ = self.findings("edge.port=0", "model.draft=/nonexistent", "model.drafts=0", "draft.device=cuda")
+        self.assertEqual("ok", found["models"][0], found["models"])
+        self.assertEqual(("ok", "target: cpu"), found["devices"])
+
     def test_up_names_what_a_trimmed_head_allows(self):
         folder = self.folder / "trimmed"
         self.assertEqual(0, run("model", "init-random", str(folder), "--tokenizer", "demo").returncode)
