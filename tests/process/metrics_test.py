@@ -61,6 +61,17 @@ def alert_exprs():
             re.findall(r"- alert: (\w+)\n +expr: (\".*\")\n", tool("metrics", "--alerts"))]
 
 
+class Alerts(unittest.TestCase):
+    def test_each_metric_of_the_page_has_a_rule_but_those_that_it_names(self):
+        page = (ROOT / "docs/operations.md").read_text()
+        metrics = set(re.findall(r"foretoken_\w+", "".join(
+            line.split("|")[1] for line in page.split("Worth an alarm:\n\n")[1].split("\n\n")[0].splitlines())))
+        without = set(re.findall(r"`(foretoken_\w+)`", re.search(r"`foretoken metrics --alerts`(.*?): which values", page, re.DOTALL)[1]))
+        ruled = set(re.findall(r"\bforetoken_\w+?(?=_bucket\b|\b)", " ".join(expr for _, expr in alert_exprs())))
+        self.assertGreater(len(metrics), 15)
+        self.assertEqual(without, metrics - ruled)
+
+
 class MetricsOfASystem(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
