@@ -136,6 +136,11 @@ bool edge_answers(const HttpAddress& address) {
   return reply.ok() && reply->server == "foretoken";
 }
 
+// Without a router of this configuration the edge that answers is one of another system.
+bool own_edge_answers(const Config& config, const HttpAddress& address) {
+  return edge_answers(address) && router_answers(config.bus);
+}
+
 // `shown`: the address as its user knows it, by the key it comes from. `is_served`: whether
 // services of this installation answer there; asked where the address is not free.
 Finding port_finding(const std::string& subject,
@@ -176,7 +181,7 @@ Finding metrics_port_finding(const Config& config) {
                 " is reachable from other machines and there are no keys: set edge.key_file"};
   const HttpAddress place{.host = address->host, .port = std::to_string(address->port)};
   return port_finding(kSubject, url, "metrics.listen", why_edge_port_is_not_free(place),
-                      [&] { return edge_answers(place); });
+                      [&] { return own_edge_answers(config, place); });
 }
 
 Finding http_port_finding(const Config& config) {
@@ -188,7 +193,7 @@ Finding http_port_finding(const Config& config) {
   const HttpAddress place{.host = edge.host, .port = std::to_string(edge.port)};
   return port_finding(kSubject, "http://" + host_and_port(place.host, place.port),
                       "edge.host and edge.port", why_edge_port_is_not_free(place),
-                      [&] { return edge_answers(place); });
+                      [&] { return own_edge_answers(config, place); });
 }
 
 // Who may ask over HTTP; what the edge would refuse to start with.

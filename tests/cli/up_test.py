@@ -122,6 +122,17 @@ class Up(System):
         self.assertEqual(f"{self.endpoint} is served by this installation", found["client port"])
         self.assertEqual(f"http://127.0.0.1:{port} is served by this installation", found["HTTP port"])
 
+    def test_doctor_of_a_second_system_does_not_take_ports_of_the_first_for_its_own(self):
+        port = re.search(r"http://127\.0\.0\.1:(\d+)", (self.folder / "log/edge-0.log").read_text())[1]
+        elsewhere = tempfile.mkdtemp(prefix="foretoken-up-")
+        self.addCleanup(shutil.rmtree, elsewhere)
+        for setting, subject in ((f"edge.port={port}", "HTTP port"), (f"metrics.listen=127.0.0.1:{port}", "metrics port")):
+            settings = ("edge.port=0", f"bus.client=tcp://127.0.0.1:{free_port()}", f"bus.runtime_dir={elsewhere}", setting)
+            done = self.run_verb("doctor", "--json", *(word for setting in settings for word in ("--set", setting)), own=False)
+            found = {f["subject"]: f for f in json.loads(done.stdout)["findings"]}
+            self.assertEqual((6, "bad"), (done.returncode, found[subject]["level"]), found)
+            self.assertIn("is taken by another program", found[subject]["sentence"])
+
     def test_a_second_down_ends_at_once(self):
         self.begin()
         target = self.services()["target"]["pid"]
