@@ -166,6 +166,12 @@ class Units(unittest.TestCase):
         needed = {instance_of(role).removesuffix(".service") for role in ROLES if role != "memory"} | {"foretoken.target"}
         self.assertLessEqual(needed, set(enabled))
 
+    def test_an_upgrade_as_the_page_has_it_restarts_each_service(self):
+        section = PAGE.read_text().split("\n## Upgrading\n")[1]
+        restarted = re.search(r"then restart (.*?), one service at a time", section, re.DOTALL).group(1)
+        for role in ROLES:
+            self.assertRegex(restarted, rf"\b{role}s?\b")
+
     def test_a_memory_has_a_flag_and_the_folder_of_the_page(self):
         settings = dict(self.settings(unit_of("memory")))
         self.assertIn(" --memory", settings["ExecStart"])
