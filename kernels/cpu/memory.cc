@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "common/base/control_groups.h"
 #include "common/base/result.h"
@@ -47,27 +49,35 @@ std::size_t read_limit(const std::string& path) {
   return file >> value ? value : kNoLimit;
 }
 
-// The number behind a word in a file of the shape "word number" or "word: number".
-std::size_t read_entry(const std::string& path, const std::string& word) {
+using Words = std::array<std::string_view, 2>;
+
+// The sum of the numbers behind these words in a file of lines "word number".
+std::size_t sum_of_entries(const std::string& path, const Words& words) {
   std::ifstream file(path);
-  std::size_t value = 0;
-  for (std::string key, rest; file >> key; std::getline(file, rest))
-    if (key == word && file >> value) return value;
-  return 0;
+  std::size_t sum = 0;
+  for (std::string key, rest; file >> key; std::getline(file, rest)) {
+    std::size_t value = 0;
+    if (std::ranges::find(words, key) != words.end() && file >> value) sum += value;
+  }
+  return sum;
 }
 
 struct GroupFiles {
   const char* limit;
   const char* used;
-  const char* reclaimable;  // a word of memory.stat: pages of files that were not used lately
+  Words file_pages;  // of memory.stat
 };
 
 std::size_t left_in_group(const std::string& folder, const GroupFiles& files) {
   const std::size_t limit = read_limit(folder + files.limit);
   const std::size_t used = read_limit(folder + files.used);
   if (limit == kNoLimit || used == kNoLimit) return kNoLimit;
-  // A checkpoint that was just read through a map counts as used, and is given up on demand.
-  const std::size_t cached = std::min(used, read_entry(folder + "memory.stat", files.reclaimable));
+  // Pages of files count as used. Before the kernel ends a process for memory it gives up those of
+  // both lists, mapped ones too, and changed ones once they are on the disk; MemAvailable has both
+  // as well. A page is on the active list after its second use: weights are there after a restart.
+  // Shared memory and locked pages, which stay, are on neither list.
+  const std::size_t cached =
+      std::min(used, sum_of_entries(folder + "memory.stat", files.file_pages));
   return limit > used - cached ? limit - (used - cached) : 0;
 }
 
@@ -102,9 +112,10 @@ std::size_t available_memory(std::istream& meminfo) {
 }
 
 std::size_t left_in_groups(std::istream& groups, const std::string& root) {
-  constexpr GroupFiles kSecond{"memory.max", "memory.current", "inactive_file"};
-  constexpr GroupFiles kFirst{"memory.limit_in_bytes", "memory.usage_in_bytes",
-                              "total_inactive_file"};
+  constexpr GroupFiles kSecond{"memory.max", "memory.current", {"inactive_file", "active_file"}};
+  constexpr GroupFiles kFirst{"memory.limit_in_bytes",
+                              "memory.usage_in_bytes",
+                              {"total_inactive_file", "total_active_file"}};
   std::size_t left = kNoLimit;
   visit_groups(groups, root, "memory", [&](const std::string& folder, GroupVersion version) {
     left = std::min(left, left_in_group(folder, version == GroupVersion::kTwo ? kSecond : kFirst));

@@ -21,7 +21,7 @@ std::size_t free_memory_bytes();
 // nothing.
 std::size_t available_memory(std::istream& meminfo);
 // `groups` is /proc/self/cgroup, `root` where control groups are mounted. Every group from ours up
-// may have a limit; files that only cache the disk count as free. The largest number if none has.
+// may have a limit; pages of files on a disk count as free. The largest number if none has.
 std::size_t left_in_groups(std::istream& groups, const std::string& root);
 
 // Memory that grows and is never given back; contents are lost when it grows.

@@ -115,14 +115,16 @@ TEST(Memory, TheTightestControlGroupCountsAndItsFileCacheDoesNot) {
   root.write("slice/memory.max", "1000\n");
   root.write("slice/memory.current", "800\n");
   EXPECT_EQ(left("0::/slice/job\n"), 200u);
-  root.write("slice/memory.stat", "anon 500\nfile 300\ninactive_file 250\n");
-  EXPECT_EQ(left("0::/slice/job\n"), 450u);
+  root.write("slice/memory.stat",
+             "anon 500\nfile 300\nshmem 10\ninactive_file 250\nactive_file 40\n");
+  EXPECT_EQ(left("0::/slice/job\n"), 490u) << "pages that were used twice, too";
   root.write("memory.max", "100\n");
   root.write("memory.current", "400\n");
   EXPECT_EQ(left("0::/slice/job\n"), 0u) << "over its limit";
   root.write("memory/old/memory.limit_in_bytes", "5000\n");
   root.write("memory/old/memory.usage_in_bytes", "3000\n");
-  root.write("memory/old/memory.stat", "inactive_file 7\ntotal_inactive_file 1000\n");
+  root.write("memory/old/memory.stat",
+             "inactive_file 7\nactive_file 9\ntotal_inactive_file 600\ntotal_active_file 400\n");
   EXPECT_EQ(left("5:cpu:/\n4:memory:/old\nnonsense\n3:\n"), 3000u);
 }
 
