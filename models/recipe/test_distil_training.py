@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 """What training makes of collected text: with numpy and torch, without a target."""
+import os
 import pathlib
+import signal
+import subprocess
+import sys
 import tempfile
+import textwrap
 import unittest
 
 import numpy as np
 
 from distil import ids
 from distil.documents import Documents
-from distil.folder import Work, be_quiet
+from distil.folder import INTERRUPTED, Work, be_quiet
 from distil.window import length_of
 
 VOCABULARY, TOP = 300, 2
@@ -51,6 +56,39 @@ class Training(unittest.TestCase):
         self.assertEqual(sorted(wanted), sorted(learnt.values()))
         long = next(row for row in rows_of.tolist() if 47 in row)
         self.assertEqual(list(range(124, 220)) + texts[1], long, "the end of its prompt, and the answer")
+
+    def test_ctrl_c_while_its_processes_start_is_an_interruption(self):
+        shard(self.work.shards / "00000.npz", [[10] * 5, [11] * 5], [[31, 32, 2], [41, 42, 2]])
+        ids.prepare(self.work, PLAN, TARGET)
+        # Its workers import PyTorch once it has printed "started", which takes longer than the signal.
+        program = textwrap.dedent(f"""
+            import pathlib, sys
+            from distil import draft, folder, optimiser, train
+
+            def start_team(*args, start=train.start_team):
+                team = start(*args)
+                print("started", flush=True)
+                return team
+
+            train.start_team = start_team
+            training = pathlib.Path({str(self.work.training)!r})
+            model = draft.Draft(draft.shape_of({{"shape": "32x1", "context": 64}}, {{"vocab_size": {VOCABULARY}}}), 8)
+            job = {{"folder": training, "seed": 1, "length": {PLAN["length"]}, "rows": 2, "micros": 2, "hours": 0, "steps": 1000}}
+            state = {{"step": 0, "tokens": 0, "seconds": 0.0}}
+            try:
+                train.run_steps(model, optimiser.Optimiser(model), state, job, 2, training / "checkpoint.pt")
+            except KeyboardInterrupt:
+                sys.exit(folder.INTERRUPTED)
+            except folder.Refused as error:
+                sys.exit(error.code)
+            """)
+        process = subprocess.Popen([sys.executable, "-B", "-c", program], cwd=pathlib.Path(__file__).parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, start_new_session=True)
+        self.assertEqual("started\n", process.stdout.readline())
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+        self.assertEqual(INTERRUPTED, process.returncode, errors)
+        self.assertNotIn("Traceback", errors)
 
 
 if __name__ == "__main__":

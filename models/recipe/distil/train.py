@@ -108,10 +108,19 @@ def start_team(model, job, n_workers):
     shared = {"step": context.Value("q", 0), "micro": context.Value("i", 0), "sums": context.Array("d", 2),
               "begin": context.Barrier(n_workers + 1), "end": context.Barrier(n_workers + 1)}
     workers = [context.Process(target=worker, args=(rank, job, model, grads, rows, shared), daemon=True) for rank in range(n_workers)]
-    for process in workers:
-        process.start()
+    start_without_interrupts(workers)
     threading.Thread(target=watch, args=(workers, shared), daemon=True).start()
     return workers, grads, rows, shared
+
+
+def start_without_interrupts(workers):
+    """Ctrl-C reaches the whole process group: a worker that still imports must not end by it. It inherits that SIGINT is blocked."""
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        for process in workers:
+            process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 def run_steps(model, optimiser, state, job, n_workers, checkpoint):
@@ -135,6 +144,8 @@ def run_steps(model, optimiser, state, job, n_workers, checkpoint):
                 save_checkpoint(checkpoint, optimiser.model, optimiser, state)
         save_checkpoint(checkpoint, optimiser.model, optimiser, state)
     except threading.BrokenBarrierError:
+        if interrupted.is_set():
+            raise KeyboardInterrupt from None
         raise Refused("a training process ended unexpectedly (killed for memory?); the same command goes on from the last checkpoint", ENVIRONMENT) from None
     finally:
         signal.signal(signal.SIGINT, former)
