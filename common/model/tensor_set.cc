@@ -207,16 +207,17 @@ void check_trimmed_head(const ModelConfig& config,
                         const Checkpoint& checkpoint,
                         const std::filesystem::path& folder) {
   const std::string file = (folder / kHeadIdsFile).string();
-  const std::string name(names::kHead);
+  const std::string name(names::kHead), packed = packed_name(name);
+  const std::string& stored = checkpoint.contains(packed) ? packed : name;
   if (config.tie_word_embeddings)
     throw FatalError(ErrorCode::kMalformed,
                      file + ": names the rows of " + name +
                          ", and config.json has tie_word_embeddings: true and the folder no head "
                          "of its own");
-  if (!checkpoint.contains(name))
+  if (!checkpoint.contains(stored))
     throw FatalError(ErrorCode::kMalformed,
                      file + ": names the rows of " + name + ", and there is no such tensor");
-  const std::vector<std::int64_t>& shape = checkpoint.at(name).info->shape;
+  const std::vector<std::int64_t>& shape = checkpoint.at(stored).info->shape;
   if (!shape.empty() && shape[0] != std::ssize(config.head_ids))
     throw FatalError(ErrorCode::kMalformed,
                      file + ": has " + std::to_string(config.head_ids.size()) + " ids, and " +

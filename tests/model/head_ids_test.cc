@@ -14,6 +14,7 @@
 #include "common/engine/draft_engine.h"
 #include "common/model/load_model.h"
 #include "common/model/pair.h"
+#include "common/model/quantize.h"
 #include "common/model/shard.h"
 #include "common/model/tensor_set.h"
 #include "tests/engine/attach_request.h"
@@ -92,6 +93,17 @@ TEST(HeadIds, AreReadAndSaid) {
   const ModelInfo whole = inspect_model(kWhole);
   EXPECT_EQ(whole.n_parameters - info.n_parameters, (256u - every_third().size()) * 64);
   EXPECT_EQ(info.file_bytes - info.step_bytes, 256u * 64 * 4) << "the embedding is not read whole";
+}
+
+TEST(HeadIds, NameTheRowsOfAQuantisedHead) {
+  const Trimmed folder(every_third());
+  const test::TempFolder quantised;
+  for (const DType to : {DType::kI8, DType::kI4, DType::kF8E4M3}) {
+    SCOPED_TRACE(dtype_name(to));
+    const auto out = quantised / std::string(dtype_name(to));
+    quantize_model(folder.path(), out, {.to = to, .with_lm_head = true});
+    EXPECT_EQ(inspect_model(out).config.head_ids, every_third());
+  }
 }
 
 TEST(HeadIds, BadMapsAreRefusedWithTheRowAndTheLimit) {
