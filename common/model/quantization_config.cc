@@ -242,11 +242,9 @@ Quantization parse_separate_quantization(const SeparateQuantizationFile& file,
 
 Json quantization_json(std::span<const QuantisedModules> modules,
                        std::span<const std::string> ignore) {
-  const bool is_packed =
-      std::ranges::any_of(modules, [](const auto& m) { return m.dtype == DType::kI4; });
-  const auto format_of = [&](DType dtype) {
-    if (dtype == DType::kF8E4M3) return "float-quantized";
-    return is_packed ? "pack-quantized" : "int-quantized";
+  // int-quantized is for activations of eight bits as well: vLLM refuses it without them.
+  const auto format_of = [](DType dtype) {
+    return dtype == DType::kF8E4M3 ? "float-quantized" : "pack-quantized";
   };
   Json groups = Json::object();
   for (const QuantisedModules& m : modules) {

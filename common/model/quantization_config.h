@@ -48,9 +48,8 @@ struct QuantisedModules {
   std::vector<std::string> targets;  // "Linear", "lm_head", "re:.*[.]mlp[.]down_proj$"
 };
 
-// The same as a value for config.json; what `foretoken model quantize` writes. Beside modules in
-// four bits those in eight are packed into words too. `ignore` names the modules left as they are:
-// "lm_head".
+// The same as a value for config.json; what `foretoken model quantize` writes: integers are packed
+// into words. `ignore` names the modules left as they are: "lm_head".
 Json quantization_json(std::span<const QuantisedModules> modules,
                        std::span<const std::string> ignore);
 

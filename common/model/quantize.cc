@@ -230,16 +230,15 @@ void Writer::quantise(const std::string& name) {
                                    tensor.bytes, shape[0], shape[1], matrix_)
           : quantise_rows(from, tensor.bytes, shape[0], shape[1], to, matrix_);
   if (!is_finite) throw FatalError(ErrorCode::kMalformed, *what_is_not_finite(tensor));
-  if (options_.to == DType::kI4 && to == DType::kI8)
-    matrix_.codes = pack_int8(matrix_.codes, shape[0], shape[1]);
+  if (to == DType::kI8) matrix_.codes = pack_int8(matrix_.codes, shape[0], shape[1]);
 }
 
-// Codes under the tensor's own name; beside matrices of four bits all as words, and the shape
-// beside.
+// Codes of integers are words, with the shape beside; those of floats have the tensor's own name.
 void Writer::add_linear(const std::string& name, std::vector<Part>& parts, Small& small) {
   const auto& shape = linears_.at(name);
   const std::int64_t n_out = shape[0], n_in = shape[1];
-  const bool is_int4 = stored_in(name) == DType::kI4;
+  const DType to = stored_in(name);
+  const bool is_int4 = to == DType::kI4;
   quantise(name);
   const auto add_small = [&](const std::string& part, TensorType type,
                              std::vector<std::int64_t> part_shape,
@@ -247,14 +246,14 @@ void Writer::add_linear(const std::string& name, std::vector<Part>& parts, Small
     parts.push_back({{part, type, std::move(part_shape)}, name, Part::Content::kSmall});
     small[part] = {bytes.begin(), bytes.end()};
   };
-  if (options_.to == DType::kI4) {
+  if (to == DType::kF8E4M3) {
+    parts.push_back({{name, tensor_type(to), shape}, name, Part::Content::kCodes});
+  } else {
     parts.push_back(
         {{packed_name(name), TensorType::kI32, {n_out, is_int4 ? (n_in + 7) / 8 : (n_in + 3) / 4}},
          name,
          Part::Content::kCodes});
     add_small(name + "_shape", TensorType::kI64, {2}, std::as_bytes(std::span(shape)));
-  } else {
-    parts.push_back({{name, tensor_type(options_.to), shape}, name, Part::Content::kCodes});
   }
   if (is_int4) {
     const DType type = *dtype_of(checkpoint_.at(name).info->type);

@@ -215,7 +215,7 @@ class Verbs(unittest.TestCase):
         self.assertEqual(14, report["matrices"])
         self.assertLess(report["weight_bytes_after"], 0.7 * report["weight_bytes_before"])
         config = json.loads((out / "config.json").read_text())["quantization_config"]
-        self.assertEqual(("compressed-tensors", "int-quantized", ["lm_head"]),
+        self.assertEqual(("compressed-tensors", "pack-quantized", ["lm_head"]),
                          (config["quant_method"], config["format"], config["ignore"]))
         self.assertEqual(0, run("model", "info", str(out)).returncode)
         again = run("model", "quantize", str(out), str(self.folder / "twice"), "--to", "fp8")

@@ -2,6 +2,7 @@
 // wrong is refused by a sentence, whatever is asked of it.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -18,6 +19,7 @@
 #include "common/model/load_model.h"
 #include "common/model/logit_difference.h"
 #include "common/model/pair.h"
+#include "common/model/quantization.h"
 #include "common/model/quantize.h"
 #include "common/model/safetensors.h"
 #include "tests/model/edit_tensors.h"
@@ -73,6 +75,33 @@ void pack(Tensors& tensors, const std::string& name) {
   tensors[name + "_shape"] = {TensorType::kI64, {2}, as_bytes(codes.shape)};
 }
 
+// The reverse.
+void unpack(Tensors& tensors, const std::string& name) {
+  const Tensor shape = tensors.at(name + "_shape");
+  std::array<std::int64_t, 2> n{};
+  std::memcpy(n.data(), shape.bytes.data(), sizeof n);
+  tensors[name] = {
+      TensorType::kI8, {n[0], n[1]}, unpack_int8(tensors.at(name + "_packed").bytes, n[0], n[1])};
+  tensors.erase(name + "_packed");
+  tensors.erase(name + "_shape");
+}
+
+// A folder in int8 as earlier versions wrote it: int-quantized, with codes under the names of their
+// tensors.
+void make_int_quantized(const fs::path& folder) {
+  edit(folder / "model.safetensors", [](Tensors& tensors) {
+    constexpr std::string_view kPacked = "_packed";
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : tensors)
+      if (name.ends_with(kPacked)) names.push_back(name.substr(0, name.size() - kPacked.size()));
+    for (const std::string& name : names) unpack(tensors, name);
+  });
+  Json config = Json::parse(text_of(folder / "config.json"));
+  Json& quantization = config["quantization_config"];
+  quantization["format"] = quantization["config_groups"]["group_0"]["format"] = "int-quantized";
+  write_text(folder / "config.json", to_text(config));
+}
+
 class QuantisedFiles : public testing::Test {
  protected:
   QuantisedFiles() : backend_(make_backend({.n_threads = 1})) {
@@ -113,8 +142,10 @@ TEST_F(QuantisedFiles, PackedRowsThatEndWithinAWordHaveTheCodesOfTheUnpacked) {
     SCOPED_TRACE(n_ffn);
     recipe_.config.n_ffn = n_ffn;
     const auto name = std::to_string(n_ffn);
-    const auto plain = quantised(name.c_str(), DType::kI8, true);
-    const auto packed = folder_ / (name + "-packed");
+    const auto own = quantised(name.c_str(), DType::kI8, true);
+    const auto plain = folder_ / (name + "-plain"), packed = folder_ / (name + "-packed");
+    fs::copy(own, plain);
+    make_int_quantized(plain);
     fs::copy(plain, packed);
     edit(packed / "model.safetensors", [](Tensors& tensors) {
       std::vector<std::string> names;
@@ -131,13 +162,16 @@ TEST_F(QuantisedFiles, PackedRowsThatEndWithinAWordHaveTheCodesOfTheUnpacked) {
                                                   }()})};
       ASSERT_TRUE(tensors.contains("lm_head.weight_packed")) << "the head too";
     });
-    auto one = load_model(plain, *backend_), two = load_model(packed, *backend_);
-    EXPECT_EQ(one->config().weight_types, two->config().weight_types);
+    auto one = load_model(plain, *backend_);
     const std::vector<TokenId> tokens{5, 9, 17, 33, 4, 8, 12, 99};
-    const LogitDifference d = compare_logits(*one, *two, *backend_, tokens);
-    EXPECT_EQ(d.largest, 0);
-    EXPECT_GT(d.rms_reference, 0.1);
-    EXPECT_TRUE(weights_not_finite(packed).empty());
+    for (const fs::path& path : {packed, own}) {
+      auto two = load_model(path, *backend_);
+      EXPECT_EQ(one->config().weight_types, two->config().weight_types);
+      const LogitDifference d = compare_logits(*one, *two, *backend_, tokens);
+      EXPECT_EQ(d.largest, 0);
+      EXPECT_GT(d.rms_reference, 0.1);
+      EXPECT_TRUE(weights_not_finite(path).empty());
+    }
   }
 }
 
@@ -146,7 +180,6 @@ TEST_F(QuantisedFiles, PackedCodesOfAnotherShapeAreRefused) {
   const auto path = quantised("a", DType::kI8);
   const auto file = path / "model.safetensors";
   const std::string down = kDown, shape = down + "_shape";
-  edit(file, [&](Tensors& tensors) { pack(tensors, down); });
   ASSERT_EQ(load(path), "accepted");
   const auto says = [&](std::vector<std::int64_t> numbers) {
     edit(file, [&](Tensors& tensors) { tensors.at(shape).bytes = as_bytes(numbers); });
@@ -194,6 +227,7 @@ TEST_F(QuantisedFiles, ScalesThatMakeNoWeightsAreRefusedAndFoundByTheCheck) {
   for (DType to : {DType::kI8, DType::kF8E4M3}) {
     SCOPED_TRACE(dtype_name(to));
     const auto path = quantised(dtype_name(to), to);
+    if (to == DType::kI8) make_int_quantized(path);
     const std::string scale = std::string(kDown) + "_scale";
     const auto row_5 = [&](float value) {
       edit(path / "model.safetensors", [&](Tensors& tensors) {
@@ -306,10 +340,8 @@ TEST_F(QuantisedFiles, AStackOfFourAndEightBitsLoadsInOneType) {
   Tensors eight;
   edit(other / "model.safetensors", [&](Tensors& tensors) { eight = tensors; });
   edit(path / "model.safetensors", [&](Tensors& tensors) {
-    tensors.erase(std::string(kGate) + "_packed");
-    tensors.erase(std::string(kGate) + "_shape");
-    for (const std::string& name : {std::string(kGate), std::string(kGate) + "_scale"})
-      tensors[name] = eight.at(name);
+    for (const char* part : {"_packed", "_shape", "_scale"})
+      tensors[std::string(kGate) + part] = eight.at(std::string(kGate) + part);
   });
   EXPECT_THAT(load(path), AllOf(HasSubstr("mlp.gate_proj is stored as int8"),
                                 HasSubstr("mlp.up_proj as int4"), HasSubstr("model.dtype")));
@@ -321,6 +353,7 @@ TEST_F(QuantisedFiles, AStackOfFourAndEightBitsLoadsInOneType) {
 TEST_F(QuantisedFiles, ALargeScaleOfPackedCodesIsJudgedByTheCodesNotByThePadding) {
   recipe_.config.n_ffn = 66;
   const auto path = quantised("a", DType::kI8);
+  make_int_quantized(path);
   edit(path / "model.safetensors", [&](Tensors& tensors) {
     std::ranges::fill(tensors.at(kDown).bytes, std::byte{1});
     pack(tensors, kDown);
@@ -361,6 +394,7 @@ TEST_F(QuantisedFiles, RowsTooLongForInt8AreRefusedByName) {
 
 TEST_F(QuantisedFiles, AStackOfWhichHalfIsQuantisedLoadsInOneType) {
   const auto path = quantised("a", DType::kI8);
+  make_int_quantized(path);
   edit(path / "model.safetensors", [](Tensors& tensors) {
     tensors.erase(std::string(kGate) + "_scale");
     tensors.at(kGate) = {TensorType::kBf16, {160, 64}, std::vector<std::byte>(160 * 64 * 2)};
