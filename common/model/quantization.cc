@@ -26,6 +26,18 @@ std::byte code_of(float x, DType to) {
   return static_cast<std::byte>(f32_to_e4m3(x));
 }
 
+// The least number of a float type that is not below a positive one.
+float rounded_up(float x, DType type) {
+  if (type == DType::kF32) return x;
+  const bool is_bf16 = type == DType::kBf16;
+  const auto value = [&](std::uint16_t bits) {
+    return is_bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
+  };
+  std::uint16_t bits = is_bf16 ? f32_to_bf16(x) : f32_to_f16(x);
+  if (value(bits) < x) ++bits;  // positive numbers are in the order of their bits
+  return value(bits);
+}
+
 }  // namespace
 
 std::string scale_name(std::string_view weight) { return std::string(weight) + "_scale"; }
@@ -38,7 +50,10 @@ bool is_activation_scale(std::string_view name) {
   return std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
 }
 
-std::optional<float> quantise_row(std::span<const float> row, DType to, std::byte* codes) {
+std::optional<float> quantise_row(std::span<const float> row,
+                                  DType to,
+                                  std::byte* codes,
+                                  DType scale_type) {
   FORETOKEN_CHECK(to == DType::kI8 || to == DType::kF8E4M3);
   float largest = 0;
   bool finite = true;
@@ -49,7 +64,7 @@ std::optional<float> quantise_row(std::span<const float> row, DType to, std::byt
   if (!finite) return std::nullopt;
   const float most = to == DType::kI8 ? kLargestInt8 : kLargestE4m3;
   // A row of zeros, or of numbers so small that their share is zero, stays zero under any scale.
-  const float scale = largest >= 1e-35f ? largest / most : 1.0f;
+  const float scale = largest >= 1e-35f ? rounded_up(largest / most, scale_type) : 1.0f;
   for (std::size_t i = 0; i < row.size(); ++i) codes[i] = code_of(row[i] / scale, to);
   return scale;
 }
@@ -64,10 +79,12 @@ bool quantise_rows(DType stored,
   const std::size_t row_bytes = columns * size_bytes(stored);
   out.codes.resize(rows * columns);
   out.scales.resize(rows);
+  // Others read scales of fp8 in float32, and those of int8 in the type of the other weights.
+  const DType scale_type = to == DType::kI8 ? stored : DType::kF32;
   std::vector<float> row(columns);
   for (std::size_t r = 0; r < rows; ++r) {
     widen(stored, bytes.subspan(r * row_bytes, row_bytes), row);
-    const auto scale = quantise_row(row, to, out.codes.data() + r * columns);
+    const auto scale = quantise_row(row, to, out.codes.data() + r * columns, scale_type);
     if (!scale) return false;
     out.scales[r] = *scale;
   }

@@ -35,13 +35,15 @@ struct QuantisedMatrix {
 };
 
 // The largest magnitude of the row becomes the largest code: 127 or 448. Rounds to nearest even.
-// Returns the scale; nothing if a value is not finite. codes: [row.size()].
+// Returns the scale, rounded up to one that scale_type can hold; nothing if a value is not finite.
+// codes: [row.size()].
 [[nodiscard]] std::optional<float> quantise_row(std::span<const float> row,
                                                 DType to,
-                                                std::byte* codes);
+                                                std::byte* codes,
+                                                DType scale_type = DType::kF32);
 
-// Every row of a matrix. `bytes` hold [n_out, n_in] of a float type. False if any value is not
-// finite.
+// Every row of a matrix. `bytes` hold [n_out, n_in] of a float type, in which the scales of int8
+// are, too. False if any value is not finite.
 [[nodiscard]] bool quantise_rows(DType stored,
                                  std::span<const std::byte> bytes,
                                  std::int64_t n_out,

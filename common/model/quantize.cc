@@ -255,17 +255,13 @@ void Writer::add_linear(const std::string& name, std::vector<Part>& parts, Small
          Part::Content::kCodes});
     add_small(name + "_shape", TensorType::kI64, {2}, std::as_bytes(std::span(shape)));
   }
-  if (is_int4) {
-    const DType type = *dtype_of(checkpoint_.at(name).info->type);
-    std::vector<std::byte> scales(matrix_.scales.size() * size_bytes(type));
-    // The scales were chosen among those that the type has.
-    FORETOKEN_CHECK(narrow(matrix_.scales, type, scales));
-    add_small(scale_name(name), tensor_type(type), {n_out, n_in / group_of(config_, options_)},
-              scales);
-  } else {
-    add_small(scale_name(name), TensorType::kF32, {n_out, 1},
-              std::as_bytes(std::span(matrix_.scales)));
-  }
+  const DType type =
+      to == DType::kF8E4M3 ? DType::kF32 : *dtype_of(checkpoint_.at(name).info->type);
+  std::vector<std::byte> scales(matrix_.scales.size() * size_bytes(type));
+  // The scales were chosen among those that the type has.
+  FORETOKEN_CHECK(narrow(matrix_.scales, type, scales));
+  const std::int64_t n_groups = is_int4 ? n_in / group_of(config_, options_) : 1;
+  add_small(scale_name(name), tensor_type(type), {n_out, n_groups}, scales);
   ++result_.n_quantised;
   result_.n_in_8_bits += !is_int4;
 }

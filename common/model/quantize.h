@@ -31,9 +31,9 @@ struct QuantizeResult {
 };
 
 // Reads `source`, writes `folder`, which must not exist: the same files with the same shards, every
-// other file copied as it is. Per output channel, symmetric, to nearest even; four bits in groups,
-// with scales of the matrix's float type. Until it is whole it is `folder`.partial, which goes
-// again if this throws. Throws FatalError.
+// other file copied as it is. Per output channel, symmetric, to nearest even; four bits in groups.
+// Scales are of the matrix's float type, those of fp8 in float32. Until it is whole it is
+// `folder`.partial, which goes again if this throws. Throws FatalError.
 QuantizeResult quantize_model(const std::filesystem::path& source,
                               const std::filesystem::path& folder,
                               const QuantizeOptions& options);

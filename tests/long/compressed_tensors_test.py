@@ -78,9 +78,10 @@ class CompressedTensors(unittest.TestCase):
         self.assertEqual({4: 14}, self.check(ROOT / "tests/fixtures/models/llama3", "--to", "int4", "--down-proj"))
 
     def test_eight_bits(self):
-        for to in ("int8", "fp8"):
-            with self.subTest(to):
-                self.assertEqual({8: 14}, self.check(ROOT / "tests/fixtures/models/qwen2", "--to", to))
+        for name in ("qwen2", "llama3"):
+            for to in ("int8", "fp8"):
+                with self.subTest(f"{name} {to}"):
+                    self.assertEqual({8: 14}, self.check(ROOT / "tests/fixtures/models" / name, "--to", to))
 
 
 if __name__ == "__main__":

@@ -82,6 +82,35 @@ TEST(Convert, Int8ErrorIsAtMostHalfAStepOfItsRow) {
       quantise_rows(DType::kF32, bytes_of(values), kRows, kColumns, DType::kF8E4M3, matrix));
 }
 
+TEST(Convert, ScalesOfInt8AreNumbersOfTheSourcesTypeAndNoCodeIsBeyondThem) {
+  constexpr std::uint32_t kSeed = 12;
+  std::mt19937 random(kSeed);
+  std::normal_distribution<float> normal;
+  constexpr std::size_t kRows = 200, kColumns = 33;
+  for (const DType type : {DType::kBf16, DType::kF16}) {
+    SCOPED_TRACE(dtype_name(type));
+    std::vector<float> values(kRows * kColumns);
+    for (float& value : values) value = 0.02f * normal(random);
+    for (std::size_t c = 0; c < kColumns; ++c) values[c] *= 1e-4f;  // below what f16 is fine at
+    std::vector<std::byte> stored(values.size() * size_bytes(type));
+    ASSERT_TRUE(narrow(values, type, stored));
+    widen(type, stored, values);
+    QuantisedMatrix matrix;
+    ASSERT_TRUE(quantise_rows(type, stored, kRows, kColumns, DType::kI8, matrix));
+    std::vector<std::byte> written(kRows * size_bytes(type));
+    ASSERT_TRUE(narrow(matrix.scales, type, written));
+    std::vector<float> scales(kRows);
+    widen(type, written, scales);
+    EXPECT_EQ(scales, matrix.scales) << "other programs read what was reckoned with";
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const float scale = scales[i / kColumns];
+      const auto code = static_cast<float>(static_cast<std::int8_t>(matrix.codes[i]));
+      EXPECT_LE(std::fabs(values[i] - code * scale), scale * 0.501f) << i;
+      EXPECT_LE(std::fabs(values[i]), 127 * scale) << i;
+    }
+  }
+}
+
 // The value of a code by its definition: sign, 4 bits of exponent with bias 7, 3 of mantissa.
 double e4m3_by_definition(int code) {
   const int exponent = (code >> 3) & 15, mantissa = code & 7;

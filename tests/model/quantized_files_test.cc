@@ -15,6 +15,7 @@
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/result.h"
+#include "common/model/convert.h"
 #include "common/model/init_random.h"
 #include "common/model/load_model.h"
 #include "common/model/logit_difference.h"
@@ -75,7 +76,7 @@ void pack(Tensors& tensors, const std::string& name) {
   tensors[name + "_shape"] = {TensorType::kI64, {2}, as_bytes(codes.shape)};
 }
 
-// The reverse.
+// The reverse, with scales in float32.
 void unpack(Tensors& tensors, const std::string& name) {
   const Tensor shape = tensors.at(name + "_shape");
   std::array<std::int64_t, 2> n{};
@@ -84,10 +85,14 @@ void unpack(Tensors& tensors, const std::string& name) {
       TensorType::kI8, {n[0], n[1]}, unpack_int8(tensors.at(name + "_packed").bytes, n[0], n[1])};
   tensors.erase(name + "_packed");
   tensors.erase(name + "_shape");
+  Tensor& scales = tensors.at(name + "_scale");
+  std::vector<float> values(static_cast<std::size_t>(n[0]));
+  widen(*dtype_of(scales.type), scales.bytes, values);
+  scales = {TensorType::kF32, scales.shape, as_bytes(values)};
 }
 
 // A folder in int8 as earlier versions wrote it: int-quantized, with codes under the names of their
-// tensors.
+// tensors and scales in float32.
 void make_int_quantized(const fs::path& folder) {
   edit(folder / "model.safetensors", [](Tensors& tensors) {
     constexpr std::string_view kPacked = "_packed";
@@ -173,6 +178,24 @@ TEST_F(QuantisedFiles, PackedRowsThatEndWithinAWordHaveTheCodesOfTheUnpacked) {
       EXPECT_TRUE(weights_not_finite(path).empty());
     }
   }
+}
+
+// Other programs take them in that type: they compute with the same weights.
+TEST_F(QuantisedFiles, ScalesAreOfTheSourcesTypeAndThoseOfFp8InFloat32) {
+  for (const DType source : {DType::kF32, DType::kBf16, DType::kF16})
+    for (const DType to : {DType::kI8, DType::kI4, DType::kF8E4M3}) {
+      recipe_.dtype = source;
+      const auto name = std::string(dtype_name(source)) + "-" + dtype_name(to);
+      SCOPED_TRACE(name);
+      const SafetensorsFile file(quantised(name.c_str(), to, true) / "model.safetensors");
+      int n_scales = 0;
+      for (const TensorInfo& info : file.tensors()) {
+        if (!info.name.ends_with("_scale")) continue;
+        ++n_scales;
+        EXPECT_EQ(info.type, tensor_type(to == DType::kF8E4M3 ? DType::kF32 : source)) << info.name;
+      }
+      EXPECT_GE(n_scales, 8) << "of each linear";
+    }
 }
 
 TEST_F(QuantisedFiles, PackedCodesOfAnotherShapeAreRefused) {
