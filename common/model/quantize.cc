@@ -59,13 +59,15 @@ void copy_the_rest(const fs::path& source, const fs::path& folder) {
 }
 
 Json quantization_of(const ModelConfig& config, const QuantizeOptions& options) {
+  // Other programs have a module of that name for a tied head, too: it must stay as it is.
+  const bool has_head = options.with_lm_head && !config.tie_word_embeddings;
   std::vector<std::string> ignore;
-  if (!options.with_lm_head) ignore.emplace_back("lm_head");
+  if (!has_head) ignore.emplace_back("lm_head");
   if (options.to != DType::kI4)
     return quantization_json(std::array{QuantisedModules{options.to, 0, {"Linear"}}}, ignore);
   std::vector<std::string> in_8_bits;
   if (!options.with_down_projections) in_8_bits.emplace_back("re:.*[.]mlp[.]down_proj$");
-  if (options.with_lm_head) in_8_bits.emplace_back("lm_head");
+  if (has_head) in_8_bits.emplace_back("lm_head");
   std::vector modules{QuantisedModules{DType::kI4, group_of(config, options), {"Linear"}}};
   if (!in_8_bits.empty()) modules.push_back({DType::kI8, 0, in_8_bits});
   return quantization_json(modules, ignore);

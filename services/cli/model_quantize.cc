@@ -166,6 +166,9 @@ int run_model_quantize(const CliOptions& options) {
   } catch (const FatalError& error) {
     return report_error({error.code(), error.what()}), kExitModel;
   }
+  if (m.lm_head && info.config.tie_word_embeddings)
+    std::cerr << "warning: --lm-head: the head is the embedding (tie_word_embeddings), which stays "
+                 "as it is\n";
   const QuantizePlan plan = quantize_plan(m, source, info);
   const bool shows = stderr_is_terminal() && !options.output.quiet;
   QuantizeReport report;

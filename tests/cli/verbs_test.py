@@ -218,6 +218,11 @@ class Verbs(unittest.TestCase):
         self.assertEqual(("compressed-tensors", "pack-quantized", ["lm_head"]),
                          (config["quant_method"], config["format"], config["ignore"]))
         self.assertEqual(0, run("model", "info", str(out)).returncode)
+        tied = self.folder / "tied"
+        done = run("model", "quantize", str(ROOT / "tests/fixtures/models/qwen2"), str(tied), "--to", "int8", "--lm-head", "--no-compare")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("--lm-head: the head is the embedding", done.stderr)
+        self.assertEqual(["lm_head"], json.loads((tied / "config.json").read_text())["quantization_config"]["ignore"])
         again = run("model", "quantize", str(out), str(self.folder / "twice"), "--to", "fp8")
         self.assertIn("is quantised already", again.stderr)
         self.assertNotEqual(0, again.returncode)

@@ -83,6 +83,11 @@ class CompressedTensors(unittest.TestCase):
                 with self.subTest(f"{name} {to}"):
                     self.assertEqual({8: 14}, self.check(ROOT / "tests/fixtures/models" / name, "--to", to))
 
+    def test_a_head_that_is_the_embedding_stays(self):
+        for to in ("int8", "int4"):
+            with self.subTest(to):
+                self.assertEqual(14, sum(self.check(ROOT / "tests/fixtures/models/llama32_tied", "--to", to, "--lm-head").values()))
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

@@ -180,6 +180,20 @@ TEST_F(QuantisedFiles, PackedRowsThatEndWithinAWordHaveTheCodesOfTheUnpacked) {
   }
 }
 
+// Transformers has a module lm_head also where the head is the embedding.
+TEST_F(QuantisedFiles, ATiedHeadIsNotNamedAsQuantised) {
+  recipe_.config.tie_word_embeddings = true;
+  for (const DType to : {DType::kI8, DType::kI4}) {
+    SCOPED_TRACE(dtype_name(to));
+    const auto path = quantised(dtype_name(to), to, true);
+    const Json config = Json::parse(text_of(path / "config.json"))["quantization_config"];
+    EXPECT_EQ(config["ignore"], Json::array({"lm_head"}));
+    for (const Json& group : config["config_groups"])
+      EXPECT_THAT(group["targets"], testing::Not(testing::Contains("lm_head")));
+    EXPECT_EQ(load(path), "accepted");
+  }
+}
+
 // Other programs take them in that type: they compute with the same weights.
 TEST_F(QuantisedFiles, ScalesAreOfTheSourcesTypeAndThoseOfFp8InFloat32) {
   for (const DType source : {DType::kF32, DType::kBf16, DType::kF16})
