@@ -1,8 +1,8 @@
 // The text of a sequence as its draft has it: the tokens that its target committed, and one chain
 // of guesses after them. Holds that a committed token never changes, and that each guess has its
-// confidence and its runners-up. Of a text that has outgrown the draft's longest context only the
-// length is kept, however long it becomes. Must not know the cache, the model, or why anything is
-// guessed. Pure; one thread.
+// confidence and its runners-up. Of a text that has outgrown the draft only the length is kept,
+// however long it becomes. Must not know the cache, the model, or why anything is guessed. Pure;
+// one thread.
 #pragma once
 
 #include <cstdint>

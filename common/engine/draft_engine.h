@@ -7,7 +7,8 @@
 // (DraftChain). A record that does not agree with the chain cuts it and its cache at the first
 // differing token, never at a block's edge, unless a text beside the chain goes on so
 // (DraftBranches). Guesses are drawn by the target's own rule: same parameters, same noise. Of a
-// sequence that has outgrown the draft's longest context only length and hash are kept.
+// sequence that has outgrown the draft, by its longest context or by a token that its model has no
+// embedding for, only length and hash are kept.
 //
 // Owns the cache, the step and the leases. draft_follow.cc: what targets say. What else a step has
 // is in classes of its own: DraftPass has the rows, draft_answers.h what is sent to targets.
@@ -73,10 +74,10 @@ class DraftEngine {
  private:
   DraftOutcome attach_anew(const TargetKey& from, wire::Attach& attach, TimePoint now);
   bool has_place(TimePoint now);
-  void add_sequence(const DraftKey& key,
-                    wire::Attach& attach,
-                    std::optional<Constraint> constraint,
-                    TimePoint now);
+  LeasedSequence& add_sequence(const DraftKey& key,
+                               wire::Attach& attach,
+                               std::optional<Constraint> constraint,
+                               TimePoint now);
   DraftOutcome apply(LeasedSequence& sequence, const wire::ProposeRecord& record, TimePoint now);
   bool has_lost_cache(const LeasedSequence& sequence) const;
   void take_in(LeasedSequence& sequence, std::span<const TokenId> committed);
@@ -84,7 +85,7 @@ class DraftEngine {
   wire::Need need(const LeasedSequence& sequence, NeedReason reason);
   wire::DraftBusy busy(const LeasedSequence& sequence, Duration retry_after);
   void forget(LeasedSequences::iterator at);
-  void outgrow_if_due(LeasedSequence& sequence);
+  void outgrow(LeasedSequence& sequence);
   void expire(TimePoint now);
   void forget_unnamed();
   void run_pass(TimePoint now);

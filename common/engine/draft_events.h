@@ -34,7 +34,8 @@ wire::DraftBusy busy_with(const wire::Attach& attach, Duration retry_after);
 // A chain ready to be sent, complete or as far as it was when the next record overtook it (then the
 // epoch is that of the record before, and an answer to the later one follows), or longer than it
 // was when that epoch was answered. May be empty: there is nothing to say beyond the draft's
-// longest context or after an end token, and the target need not wait.
+// longest context, after a token that it has no embedding for or after an end token, and the target
+// need not wait.
 struct ReadyProposal {
   TargetKey to;
   wire::ProposalRecord record;

@@ -1,6 +1,7 @@
 // What targets say of their sequences: how a sequence comes, follows, and goes.
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <map>
 
 #include "common/base/micros.h"
@@ -12,14 +13,22 @@
 namespace foretoken {
 namespace {
 
+constexpr TokenId kAnyId = std::numeric_limits<TokenId>::max();
+
 bool are_ids(std::span<const TokenId> tokens, TokenId n_ids) {
   return std::all_of(tokens.begin(), tokens.end(),
                      [&](TokenId token) { return token >= 0 && token < n_ids; });
 }
 
-bool is_sound(const wire::Attach& attach, TokenId n_ids) {
+// Any id is sound: the vocabulary may have tokens that the draft's model has no embedding for.
+bool is_sound(const wire::Attach& attach) {
   return !attach.tokens.empty() && attach.n_prompt > 0 && attach.n_prompt <= attach.tokens.size() &&
-         are_ids(attach.tokens, n_ids) && validate(attach.params, n_ids).ok();
+         are_ids(attach.tokens, kAnyId) && validate(attach.params, 0).ok();
+}
+
+// Whether the model has an embedding for each token of the text and of its rules.
+bool has_embeddings(const wire::Attach& attach, TokenId n_ids) {
+  return are_ids(attach.tokens, n_ids) && validate(attach.params, n_ids).ok();
 }
 
 }  // namespace
@@ -58,9 +67,9 @@ bool DraftEngine::has_place(TimePoint now) {
 }
 
 DraftOutcome DraftEngine::attach_anew(const TargetKey& from, wire::Attach& attach, TimePoint now) {
-  const bool sound = is_sound(attach, n_ids_);
-  auto constraint = sound ? open_constraint(attach.params, options_.constraints.get())
-                          : std::optional<Constraint>{};
+  const bool sound = is_sound(attach), can_guess = sound && has_embeddings(attach, n_ids_);
+  auto constraint = can_guess ? open_constraint(attach.params, options_.constraints.get())
+                              : std::optional<Constraint>{};
   if (!sound || !constraint.ok()) {
     ++totals_.n_ignored;
     return Ignored{};
@@ -73,15 +82,16 @@ DraftOutcome DraftEngine::attach_anew(const TargetKey& from, wire::Attach& attac
     ++totals_.n_busy;
     return busy_with(attach, options_.retry_after);
   }
-  add_sequence({from, attach.seq}, attach, std::move(*constraint), now);
+  LeasedSequence& sequence = add_sequence({from, attach.seq}, attach, std::move(*constraint), now);
+  if (!can_guess || sequence.chain.known() >= limits_.max_len) outgrow(sequence);
   return Applied{};
 }
 
 // ATTACH carries the first question.
-void DraftEngine::add_sequence(const DraftKey& key,
-                               wire::Attach& attach,
-                               std::optional<Constraint> constraint,
-                               TimePoint now) {
+LeasedSequence& DraftEngine::add_sequence(const DraftKey& key,
+                                          wire::Attach& attach,
+                                          std::optional<Constraint> constraint,
+                                          TimePoint now) {
   const std::vector<TokenId> end_tokens =
       choosable(attach.end_tokens.empty() ? eos_ids_ : attach.end_tokens, n_ids_);
   auto sequence = std::make_unique<LeasedSequence>(
@@ -95,8 +105,7 @@ void DraftEngine::add_sequence(const DraftKey& key,
   sequence->budget = std::min(attach.budget, limits_.max_ahead);
   sequence->owes_answer = attach.budget > 0;
   sequence->asked = now;
-  outgrow_if_due(*sequence);
-  sequences_.emplace(key, std::move(sequence));
+  return *sequences_.emplace(key, std::move(sequence)).first->second;
 }
 
 DraftOutcome DraftEngine::follow(const TargetKey& from,
@@ -152,7 +161,7 @@ DraftOutcome DraftEngine::apply(LeasedSequence& sequence,
     return need(sequence, NeedReason::kMismatch);
   const std::span<const TokenId> committed = tail.subspan(n_old);
   const bool reaches_known = record.from + tail.size() >= sequence.chain.known();
-  if (!are_ids(committed, n_ids_) ||
+  if (!are_ids(committed, kAnyId) ||
       (reaches_known && prefix_hash_extend(sequence.prefix, committed) != record.prefix))
     return need(sequence, NeedReason::kMismatch);
 
@@ -178,6 +187,7 @@ DraftOutcome DraftEngine::apply(LeasedSequence& sequence,
 // to the very token, unless a branch goes on from there.
 void DraftEngine::take_in(LeasedSequence& sequence, std::span<const TokenId> committed) {
   DraftChain& chain = sequence.chain;
+  if (!are_ids(committed, n_ids_)) outgrow(sequence);
   if (chain.is_outgrown()) return chain.commit(committed);
   branches_.observe(sequence, committed);
   std::uint32_t n_agreed = chain.n_agreed(committed);
@@ -196,7 +206,7 @@ void DraftEngine::take_in(LeasedSequence& sequence, std::span<const TokenId> com
     cut(sequence, n_agreed);
   chain.commit(committed);
   for (const TokenId token : committed) sequence.rules.commit(token);
-  outgrow_if_due(sequence);
+  if (chain.known() >= limits_.max_len) outgrow(sequence);
 }
 
 // The guesses from n_agreed on are void, with their cache and all branches.
@@ -208,8 +218,8 @@ void DraftEngine::cut(LeasedSequence& sequence, std::uint32_t n_agreed) {
     kv_.truncate(sequence.cache_name, n_valid);
 }
 
-void DraftEngine::outgrow_if_due(LeasedSequence& sequence) {
-  if (sequence.chain.known() < limits_.max_len) return;
+// From now on it gets empty answers, so that its target does not wait.
+void DraftEngine::outgrow(LeasedSequence& sequence) {
   branches_.drop_cache(sequence);
   sequence.chain.outgrow();
 }

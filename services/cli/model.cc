@@ -209,6 +209,13 @@ PairReport report_on_pair(const std::string& draft_folder, const std::string& ta
         .push_back(finding.sentence);
   for (auto& sentence : vocabulary_findings(*of_draft, *of_target))
     report.refusals.push_back(std::move(sentence));
+  // Texts never have those that the target has none for either.
+  const int n_without = count_tokens_without_embedding(*of_target, draft.config) -
+                        count_tokens_without_embedding(*of_target, target.config);
+  if (n_without > 0 && report.refusals.empty())
+    report.warnings.push_back("the draft has no embedding for " + std::to_string(n_without) +
+                              " of the target's tokens: a text with one of them is written "
+                              "without the draft");
   return report;
 }
 

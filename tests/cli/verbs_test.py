@@ -824,6 +824,20 @@ class Verbs(unittest.TestCase):
         self.assertIn("disagree about 2 tokens", done.stderr)
         self.assertEqual(0, run("model", "pair", str(self.folder / "one"), str(self.folder / "one")).returncode)
 
+    def test_a_pair_is_warned_of_tokens_that_the_draft_has_no_embedding_for(self):
+        for name, vocab in (("draft", "4096"), ("target", "4100")):
+            made = run("model", "init-random", str(self.folder / name), "--tokenizer", "demo", "--vocab", vocab)
+            self.assertEqual(0, made.returncode, made.stderr)
+            tokenizer = self.folder / name / "tokenizer.json"
+            text = json.loads(tokenizer.read_text())
+            text["added_tokens"] += [{**text["added_tokens"][0], "id": 4096 + i, "content": f"[ADDED{i}]"} for i in range(2)]
+            tokenizer.write_text(json.dumps(text))
+        paired = run("model", "pair", str(self.folder / "draft"), str(self.folder / "target"))
+        self.assertEqual(0, paired.returncode, paired.stderr)
+        self.assertIn("warning: the draft has no embedding for 2 of the target's tokens", paired.stderr)
+        paired = run("model", "pair", str(self.folder / "target"), str(self.folder / "draft"))
+        self.assertNotIn("no embedding", paired.stderr)
+
     def test_a_random_model_with_a_tokenizer_fits_those_that_have_it(self):
         made = run("model", "init-random", str(self.folder / "fits"), "--tokenizer", "demo")
         self.assertEqual(0, made.returncode, made.stderr)

@@ -387,7 +387,7 @@ TEST_F(DraftEngineTest, ASequenceThatIsNamedNoMoreMakesRoom) {
 
 TEST_F(DraftEngineTest, IgnoresWhatCannotBe) {
   start();
-  auto bad_token = attach_request(1, {1, 99}, 2);
+  auto bad_token = attach_request(1, {1, -1}, 2);
   EXPECT_TRUE(std::holds_alternative<Ignored>(engine_->attach(kTarget, bad_token, kStart)));
   auto bad_split = attach_request(1, kPrompt, 2);
   bad_split.n_prompt = 50;
@@ -426,6 +426,41 @@ TEST_F(DraftEngineTest, AnEndTokenBeyondItsVocabularyEndsNothing) {
   const auto said = run();
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(said[0].tokens, plain(kPrompt, 6));
+}
+
+// A target may have more embeddings of the common vocabulary than its draft.
+TEST_F(DraftEngineTest, FallsSilentAtATokenWithoutAnEmbedding) {
+  constexpr TokenId kBeyond = 41;
+  start();
+  const auto expect_empty_answer = [&](const char* where) {
+    SCOPED_TRACE(where);
+    const auto said = run();
+    ASSERT_EQ(said.size(), 1u) << "an empty answer, so that no target waits";
+    EXPECT_TRUE(said[0].tokens.empty());
+  };
+  std::vector<TokenId> prompt = kPrompt;
+  prompt[3] = kBeyond;
+  const wire::Attach request = attach_request(1, prompt, 5, {.temperature = 0, .regex = "a+"});
+  ASSERT_TRUE(std::holds_alternative<Applied>(engine_->attach(kTarget, request, kStart)));
+  expect_empty_answer("in the prompt");
+  ASSERT_TRUE(std::holds_alternative<Applied>(engine_->attach(kTarget, request, kStart)));
+  expect_empty_answer("in the prompt, said again");
+
+  (void)engine_->attach(kTarget, attach_request(2, kPrompt, 5), kStart);
+  EXPECT_EQ(run().at(0).tokens.size(), 5u);
+  std::vector<TokenId> committed = kPrompt;
+  committed.insert(committed.end(), {7, kBeyond, 8});
+  ASSERT_TRUE(std::holds_alternative<Applied>(follow(2, committed, kPromptEnd, 5, 1)));
+  expect_empty_answer("in the answer");
+  EXPECT_EQ(engine_->snapshot().kv.n_used, 0);
+  committed.push_back(9);
+  ASSERT_TRUE(std::holds_alternative<Applied>(follow(2, committed, kPromptEnd + 3, 5, 2)));
+  expect_empty_answer("before what is written now");
+
+  const SamplingParams params{.temperature = 0, .stop_token_ids = {kBeyond}};
+  (void)engine_->attach(kTarget, attach_request(3, kPrompt, 5, params), kStart);
+  expect_empty_answer("in the rules");
+  EXPECT_EQ(engine_->snapshot().n_ignored, 0u);
 }
 
 TEST_F(DraftEngineTest, FallsSilentAtItsLongestContext) {
