@@ -147,7 +147,7 @@ constexpr MetricInfo kTable[] = {
      "Tokens that a memory did not take: all its places were those of tenants with running "
      "sequences."},
     {"memory_log_errors_total", kCounter, "draft", "",
-     "Damaged files of a memory's log, and times that it could not be written."},
+     "Damaged files of a memory's log, and times that it could not be opened or written."},
 
     // ---- edge
     {"http_connections", kGauge, "edge", "", "Connections of HTTP clients."},

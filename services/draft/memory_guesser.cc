@@ -34,15 +34,19 @@ MemoryGuesser::MemoryGuesser(const MemoryGuesserOptions& options)
 
 // Documents of one tenant stand together: when another's begin they are closed, so that none keeps
 // its tenant's places for good.
-Result<LogReport> MemoryGuesser::keep_in(LogFolder folder) {
+Result<LogReport> MemoryGuesser::keep_in(Result<LogFolder> folder) {
   if (options_.sharing == MemorySharing::kOff) return LogReport{};
+  if (!folder.ok()) {
+    ++n_log_errors_;
+    return std::move(folder).error();
+  }
   std::map<std::uint64_t, TenantMemories::Document> open;
   TenantSalt last = 0;
   const auto close_all = [&] {
     for (auto& [document, text] : open) memories_.close(text);
     open.clear();
   };
-  auto report = folder.read_back([&](TenantSalt salt, const LogRecord& record) {
+  auto report = folder->read_back([&](TenantSalt salt, const LogRecord& record) {
     if (!is_of_this_sharing(salt, options_.sharing)) return;
     if (salt != last) close_all();
     last = salt;
@@ -59,7 +63,7 @@ Result<LogReport> MemoryGuesser::keep_in(LogFolder folder) {
     return report;
   }
   n_log_errors_ += report->n_damaged;
-  log_ = std::make_unique<LogWriter>(std::move(folder));
+  log_ = std::make_unique<LogWriter>(std::move(*folder));
   return report;
 }
 

@@ -43,8 +43,9 @@ class MemoryGuesser final : public Guesser {
   explicit MemoryGuesser(const MemoryGuesserOptions& options);
 
   // Before anything is served: reads back what the log has; texts are written there from then on.
-  // Returns what was found; an error leaves the memory without a log.
-  Result<LogReport> keep_in(LogFolder folder);
+  // Returns what was found; an error, that of the folder too, is counted and leaves the memory
+  // without a log.
+  Result<LogReport> keep_in(Result<LogFolder> folder);
 
   std::uint64_t most_tenant_tokens() const { return memories_.most_places(); }
 

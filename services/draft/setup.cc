@@ -140,13 +140,12 @@ void keep_texts(MemoryGuesser& guesser,
                 const MemorySection& section,
                 const ModelVocabulary& vocabulary) {
   if (section.folder.empty() || section.share == "off") return;
-  auto folder = LogFolder::open({.folder = section.folder,
-                                 .vocabulary = vocabulary.vocabulary,
-                                 .n_ids = vocabulary.n_ids,
-                                 .max_tokens = section.tokens,
-                                 .max_tenant_tokens = guesser.most_tenant_tokens()});
   const auto report =
-      folder.ok() ? guesser.keep_in(std::move(*folder)) : Result<LogReport>(folder.error());
+      guesser.keep_in(LogFolder::open({.folder = section.folder,
+                                       .vocabulary = vocabulary.vocabulary,
+                                       .n_ids = vocabulary.n_ids,
+                                       .max_tokens = section.tokens,
+                                       .max_tenant_tokens = guesser.most_tenant_tokens()}));
   if (!report.ok())
     return log_warning("texts are not kept for the next start (memory.folder)",
                        {{"reason", report.error().message}});

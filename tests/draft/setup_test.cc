@@ -1,6 +1,9 @@
 #include "services/draft/setup.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+
+#include "common/base/log.h"
+#include "tests/support/temp_folder.h"
 
 #include "tests/support/scripted_model.h"
 
@@ -34,6 +37,22 @@ TEST(MemoryOptions, TextsThatAllShareMayTakeAllPlaces) {
   EXPECT_EQ(memory_guesser_options(config, {}).memories.tenant_share, 0.125);
   config.memory.share = "all";
   EXPECT_EQ(memory_guesser_options(config, {}).memories.tenant_share, 1);
+}
+
+TEST(KeepTexts, AFolderThatAnotherMemoryHasIsCounted) {
+  configure_log(LogLevel::kError, LogFormat::kText, "test");
+  const test::TempFolder folder;
+  Config config;
+  config.memory.tokens = 1 << 16;
+  config.memory.folder = folder.path().string();
+  const ModelVocabulary vocabulary{.vocabulary = 5, .n_ids = 100};
+  const auto other = LogFolder::open({.folder = folder.path(), .vocabulary = 5, .n_ids = 100});
+  ASSERT_TRUE(other.ok());
+  MemoryGuesser memory(memory_guesser_options(config, vocabulary));
+  keep_texts(memory, config.memory, vocabulary);
+  Metrics metrics;
+  memory.list_metrics(metrics);
+  EXPECT_THAT(metrics.text(), testing::HasSubstr("\nforetoken_memory_log_errors_total 1\n"));
 }
 
 }  // namespace
