@@ -21,6 +21,10 @@ constexpr auto kLeastTime = milliseconds(10);
 constexpr auto kEnoughTime = milliseconds(25);
 // The pause after a comparison, in times of the comparison.
 constexpr int kPauseOfComparison = 8;
+// A busy core holds a pass up for at most about so long. Of one that takes longer, and longer than
+// three of its kind, no more counts: the process was stopped in it, as by `docker pause`.
+constexpr auto kLongestHeldUp = milliseconds(100);
+constexpr int kLongestOfShortest = 3;
 // The other size must be so much faster: what a comparison cannot tell apart stays as it is.
 constexpr double kFaster = 1.05;
 
@@ -30,6 +34,22 @@ std::int32_t kind_of(std::int32_t n_rows) {
   if (n_rows > 8)
     for (kind = 16; kind < n_rows; kind *= 2) continue;
   return kind;
+}
+
+using Times = std::vector<std::chrono::nanoseconds>;
+
+// How much of a pass of this kind counts at most. There is one at least.
+std::chrono::nanoseconds longest_of(const std::array<Times, 2>& both) {
+  auto shortest = std::chrono::nanoseconds::max();
+  for (const Times& passes : both)
+    for (const auto time : passes) shortest = std::min(shortest, time);
+  return std::max<std::chrono::nanoseconds>(kLongestHeldUp, kLongestOfShortest * shortest);
+}
+
+std::chrono::nanoseconds sum_of(const Times& passes, std::chrono::nanoseconds longest) {
+  std::chrono::nanoseconds sum{};
+  for (const auto time : passes) sum += std::min(time, longest);
+  return sum;
 }
 
 }  // namespace
@@ -65,16 +85,12 @@ void TeamSize::compare_with(int other) {
   turns_ = 0;
   turn_ = {};
   compared_.clear();
-  compared_time_ = {};
 }
 
 void TeamSize::compare(std::int32_t n_rows, Time time) {
-  Passes& passes = compared_[n_rows][other_turn_ ? 1 : 0];
-  ++passes.n;
-  passes.time += time;
+  compared_[n_rows][other_turn_ ? 1 : 0].push_back(time);
   ++turn_.n;
   turn_.time += time;
-  compared_time_ += time;
   const bool is_enough =
       turn_.time >= kEnoughTime || (turn_.n >= kLeastPasses && turn_.time >= kLeastTime);
   if (!is_enough) return;
@@ -86,11 +102,15 @@ void TeamSize::compare(std::int32_t n_rows, Time time) {
 // Of each kind of pass as many with one size as with the other.
 void TeamSize::decide() {
   double own = 0, other = 0;
+  Time compared{};
   for (const auto& [kind, both] : compared_) {
-    const double n = std::min(both[0].n, both[1].n);
-    if (n == 0) continue;
-    own += n * static_cast<double>(both[0].time.count()) / both[0].n;
-    other += n * static_cast<double>(both[1].time.count()) / both[1].n;
+    const Time longest = longest_of(both);
+    const std::array<Time, 2> sums{sum_of(both[0], longest), sum_of(both[1], longest)};
+    compared += sums[0] + sums[1];
+    if (both[0].empty() || both[1].empty()) continue;
+    const auto n = static_cast<double>(std::min(both[0].size(), both[1].size()));
+    own += n * static_cast<double>(sums[0].count()) / static_cast<double>(both[0].size());
+    other += n * static_cast<double>(sums[1].count()) / static_cast<double>(both[1].size());
   }
   const bool changes = own > other * kFaster;
   // Where several are late, without one of them the others gain nothing yet.
@@ -99,7 +119,7 @@ void TeamSize::decide() {
   // A result that is confirmed is checked less often.
   const Time longest = size_ == most_ ? kLongestPause : kLongestPauseOfFewer;
   pause_ = changes ? kFirstPause : std::min<Time>(2 * pause_, longest);
-  until_next_ = std::max<Time>(pause_, kPauseOfComparison * compared_time_);
+  until_next_ = std::max<Time>(pause_, kPauseOfComparison * compared);
   step_ = std::min(step_, std::max(1, size_ - 1));
   other_ = 0;
   other_turn_ = false;

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <vector>
 
 namespace foretoken::cpu {
 
@@ -30,8 +31,8 @@ class TeamSize {
     int n = 0;
     Time time{};
   };
-  // By rows, of the size that holds and of the other one.
-  using Compared = std::map<std::int32_t, std::array<Passes, 2>>;
+  // By rows: what passes took, of the size that holds and of the other one.
+  using Compared = std::map<std::int32_t, std::array<std::vector<Time>, 2>>;
 
   bool is_comparing() const { return other_ != 0; }
   void watch(Time time, Time waited);
@@ -53,7 +54,6 @@ class TeamSize {
   int turns_ = 0;
   Passes turn_;
   Compared compared_;
-  Time compared_time_{};
 
   static constexpr Time kFirstPause = std::chrono::milliseconds(500);
 };

@@ -129,6 +129,34 @@ TEST(TeamSize, ItComesBackThoughMuchIsLostForAnotherReason) {
   EXPECT_EQ(8, size.now());
 }
 
+// As by `docker pause`, in any pass of a comparison.
+TEST(TeamSize, AStopOfTheProcessIsNoReasonToLeaveOneOutForLong) {
+  for (int stopped = 0; stopped < 9; ++stopped) {
+    SCOPED_TRACE(stopped);
+    TeamSize size(2);
+    while (size.now() == 2) size.passed(1, milliseconds(10), milliseconds(4));
+    for (int pass = 0; pass < 9; ++pass)
+      size.passed(1, pass == stopped ? Time(seconds(30)) : Time(milliseconds(20 / size.now())), {});
+    run(size, 2, seconds(4), quiet(milliseconds(10), 2));
+    EXPECT_EQ(2, size.now());
+    run(size, 2, seconds(4), beside_a_loop(2, milliseconds(10)));
+    EXPECT_EQ(1, size.now()) << "and compared again soon";
+  }
+}
+
+// The core is busy for much longer than a pass takes: few passes are held up, for long.
+TEST(TeamSize, AMemberThatHoldsFewPassesUpForLongIsLeftOut) {
+  TeamSize size(8);
+  int n_passes = 0;
+  const Machine rarely = [&](int members, std::int32_t) -> Pass {
+    const Time whole = Time(microseconds(2400)) / members;
+    const bool is_held_up = members == 8 && ++n_passes % 20 == 0;
+    return is_held_up ? Pass{whole * 21, whole * 20} : Pass{whole, whole / 100};
+  };
+  run(size, 8, seconds(2), rarely);
+  EXPECT_EQ(7, size.now());
+}
+
 TEST(TeamSize, OneThreadIsAlwaysItself) {
   TeamSize size(1);
   run(size, 1, seconds(1), [](int, std::int32_t) {
