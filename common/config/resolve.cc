@@ -29,7 +29,7 @@ std::string variable(const char* name) {
 
 std::string default_runtime_directory() {
   // systemd separates several folders by colons; ours is the first.
-  if (const auto dir = variable("RUNTIME_DIRECTORY"); !dir.empty())
+  if (const auto dir = variable("RUNTIME_DIRECTORY"); dir.starts_with('/'))
     return dir.substr(0, dir.find(':'));
   std::error_code unreadable;  // another user's
   if (const auto dir = variable("XDG_RUNTIME_DIR");

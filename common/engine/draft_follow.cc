@@ -5,6 +5,7 @@
 #include <map>
 
 #include "common/base/micros.h"
+#include "common/engine/draft_engine.h"
 #include "common/engine/leased_sequence.h"
 #include "common/grammar/requested_grammar.h"
 #include "common/spec/finish.h"

@@ -31,7 +31,7 @@ FatalError cannot_write(const std::filesystem::path& path, const std::string& wh
       ErrorCode::kIo,
       "up keeps its files and logs in bus.runtime_dir, and " + path.string() +
           " cannot be written: " + why +
-          "; make it writable, or name another folder (--set bus.runtime_dir=FOLDER)");
+          "; make it writable, or name another folder (--set bus.runtime_dir=/FOLDER)");
 }
 
 // A zombie counts as ended: where process 1 of a container does not call wait(), its entry stays in

@@ -317,7 +317,7 @@ int run_up(const CliOptions& options) {
         !there.empty() && there != client_endpoint(config.bus)) {
       std::cerr << "error: pid " << pid << " serves at " << there << " from this runtime folder, "
                 << folder.string() << "\n"
-                << "  try: --set bus.runtime_dir=FOLDER --port PORT, for a second system needs a "
+                << "  try: --set bus.runtime_dir=/FOLDER --port PORT, for a second system needs a "
                    "runtime folder and an HTTP port of its own\n";
       return kExitEnvironment;
     }
@@ -373,7 +373,7 @@ int run_down(const CliOptions& options) {
     std::cerr << "error: pid " << pid << ", of the runtime folder " << folder.string()
               << ", serves at " << there << " and not at " << meant << "; nothing was stopped\n"
               << "  try: foretoken down --set bus.client=" << there
-              << ", or --set bus.runtime_dir=FOLDER for the other one\n";
+              << ", or --set bus.runtime_dir=/FOLDER for the other one\n";
     return kExitUsage;
   }
   const std::uint32_t drain_s = running_drain_s(folder, loaded->config);

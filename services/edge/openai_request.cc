@@ -350,6 +350,8 @@ Result<TokensAsk> read_tokens(const OrderedJson& in_order, const std::string& op
     const auto rules = read_chat_prompt(in_order, strict, sorted->request, sorted->ignored);
     if (!rules.ok()) return rules.error();
     sorted->request.erase("token_ends");
+  } else if (sorted->request.value("continue_final_message", Json()) == false) {
+    sorted->request.erase("continue_final_message");  // clients write out the default
   }
   auto request = router_request(sorted->request, fields);
   if (!request.ok()) return request.error();

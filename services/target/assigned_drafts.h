@@ -28,6 +28,7 @@ struct AssignedDraft {
   std::uint32_t n_sequences = 0;
   bool refuses = false;       // answered NEED(refused): used no more in this incarnation
   TimePoint suspect_until{};  // let go by a sequence a moment ago, as late or full: others first
+  TimePoint quiet_until{};    // reported as one that does not answer a moment ago
   DraftRecord record;         // it may be set aside for a while
   // From ATTACH to the first answer, for each token of the sequences that were opening then: a
   // guess on the slow side until it was measured.

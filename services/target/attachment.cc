@@ -171,7 +171,9 @@ AttachmentAction Attachment::tick(TimePoint now, const AttachmentPace& pace) {
       if (!waiting_ || now - waiting_since_ <= patience()) return AttachmentAction::kNone;
       waiting_since_ = now;  // misses are counted one after another
       state_ = AttachmentState::kLagging;
-      return ++misses_ >= rules_.max_misses ? release(now) : AttachmentAction::kNone;
+      if (++misses_ < rules_.max_misses) return AttachmentAction::kNone;
+      was_busy_ = false;  // it was asked again behind its pause
+      return release(now);
     case AttachmentState::kClosed:
       return AttachmentAction::kNone;
   }

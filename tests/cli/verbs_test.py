@@ -703,7 +703,7 @@ class Verbs(unittest.TestCase):
             done = run(*words, *self.quiet_port, "--set", f"bus.runtime_dir={folder}")
             self.assertEqual((6, ""), (done.returncode, done.stdout), done.stderr)
             self.assertRegex(done.stderr, rf"^error: up keeps its files and logs in bus.runtime_dir, and {folder}\S* cannot be written: "
-                                          r"[^;]+; make it writable, or name another folder \(--set bus.runtime_dir=FOLDER\)\n$")
+                                          r"[^;]+; make it writable, or name another folder \(--set bus.runtime_dir=/FOLDER\)\n$")
 
     def test_a_runtime_folder_that_is_unfit_is_the_environments_fault(self):
         open_to_all = pathlib.Path(self.folder) / "open"

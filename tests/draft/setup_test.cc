@@ -3,9 +3,8 @@
 #include <gmock/gmock.h>
 
 #include "common/base/log.h"
-#include "tests/support/temp_folder.h"
-
 #include "tests/support/scripted_model.h"
+#include "tests/support/temp_folder.h"
 
 namespace foretoken {
 namespace {

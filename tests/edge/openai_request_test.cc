@@ -599,6 +599,14 @@ TEST(OpenAiTokenize, ContinuesTheLastMessageAsAChatDoes) {
   EXPECT_TRUE(tokens->request.continue_final_message);
 }
 
+// As of clients that write out the defaults of both forms of the request.
+TEST(OpenAiTokenize, TakesAFalseThatAPromptDoesNotNeed) {
+  const OrderedJson body =
+      OrderedJson::parse(R"({"model": "demo", "prompt": "hi", "continue_final_message": false})");
+  const auto tokens = read_tokens(body, "tokenize", true);
+  EXPECT_TRUE(tokens.ok()) << tokens.error().message;
+}
+
 TEST(OpenAiCompletion, TakesEveryFormOfAPrompt) {
   EXPECT_EQ(read(read_completion(text(), {})).generation.choices[0].prompt, "hi");
   EXPECT_EQ(read(read_completion(text(), {})).generation.choices[0].params.max_tokens, 16U);

@@ -366,7 +366,7 @@ TEST_F(TokenQuestionsTest, TheOnlyTokenizerOfAModelIsAskedWhileItDrains) {
   submit(tokenize("m"));  // there is no target: the tokenizers say which models there are
   EXPECT_EQ(kFirst, encoding().value_or(WorkerId{}));
   join(kLoneTarget, wire::Role::kTarget, "m");
-  submit(tokenize(), {0, 100});
+  submit(tokenize(), {0, 100}, kFlow + 1);
   EXPECT_EQ(kFirst, encoding().value_or(WorkerId{}));
 }
 

@@ -327,6 +327,17 @@ TEST(Attachment, ADraftThatWasOnlyBusyIsNotReportedHoweverLateItIsAsked) {
   EXPECT_EQ(opening.tick(kStart + seconds(13), {}), Action::kRelease) << "no answer this time";
 }
 
+TEST(Attachment, ADraftThatFallsSilentAfterBusyIsReported) {
+  Attachment attachment = in(State::kActive);
+  attachment.busy(kStart, milliseconds(250));
+  TimePoint now = kStart + milliseconds(250);
+  attachment.asked(Epoch{2}, 4, now);
+  auto action = Action::kNone;
+  while (action == Action::kNone && now < kStart + seconds(60))
+    action = attachment.tick(now += milliseconds(50), {});
+  EXPECT_EQ(action, Action::kRelease);
+}
+
 TEST(Attachment, AUsableRecordEndsBusy) {
   Attachment attachment = in(State::kOpening);
   attachment.busy(kStart, milliseconds(250));

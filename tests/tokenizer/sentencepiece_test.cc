@@ -122,8 +122,9 @@ TEST(SentencePiece, PutsNoSpaceBehindSpecialTokensUnlessLegacy) {
     const auto loaded = Tokenizer::load(folder.path());
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     std::vector<std::string> pieces;
-    for (const TokenId id : *(*loaded)->encode(c.text, AddSpecialTokens::kNo))
-      pieces.emplace_back((*loaded)->token_text(id));
+    const auto ids = (*loaded)->encode(c.text, AddSpecialTokens::kNo);
+    ASSERT_TRUE(ids.ok()) << ids.error().message;
+    for (const TokenId id : *ids) pieces.emplace_back((*loaded)->token_text(id));
     EXPECT_EQ(pieces, c.pieces);
   }
 }

@@ -31,7 +31,9 @@ def runtime_directory() -> str:
     """The folder of the services' sockets, as the services find it without a configuration file."""
     configured, first = os.environ.get("FORETOKEN_BUS_RUNTIME_DIR"), os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     session = os.environ.get("XDG_RUNTIME_DIR", "")
-    return configured or first or (f"{session}/foretoken" if os.path.isabs(session) and os.path.isdir(session) else f"/tmp/foretoken-{os.geteuid()}")
+    if configured or os.path.isabs(first):
+        return configured or first
+    return (f"{session}/foretoken" if os.path.isabs(session) and os.path.isdir(session) else f"/tmp/foretoken-{os.geteuid()}")
 
 
 def full_endpoint(endpoint: str) -> str:
