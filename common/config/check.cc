@@ -29,7 +29,8 @@ void check_model(const std::string& name, const Config& c, std::vector<std::stri
           kSelfDraft + "\"");
   if (c.model.draft == kSelfDraft && (c.model.dtype == "int8" || c.model.dtype == "int4"))
     wrong("model.draft is \"" + c.model.draft + "\", and model.dtype is \"" + c.model.dtype +
-          "\": a draft in four bits is no faster than that; it is for weights of 16 bits and more");
+          "\": a draft in four bits is no faster than that; choose a type of 16 bits or more, "
+          "another draft, or \"\" for none");
   // A list serves the ranks of each host; how many those are is known when they are started, by
   // hostfile or by Slurm.
   const auto each_its_device = [&](const std::string& section, const auto& s) {

@@ -1,6 +1,7 @@
 // What verbs share: configuration, errors, requests from flags, the machine.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -46,6 +47,11 @@ void say_configuration(const LoadedConfig& loaded) {
   }
 }
 
+// An error of a value says what the value may be; an error of a name cannot list all names.
+bool is_about_a_name(const std::string& sentence) {
+  return sentence.find(": unknown ") != std::string::npos;
+}
+
 }  // namespace
 
 std::optional<LoadedConfig> load_configuration(const ConfigOptions& options) {
@@ -56,10 +62,9 @@ std::optional<LoadedConfig> load_configuration(const ConfigOptions& options) {
   LoadedConfig loaded = load_config(sources);
   for (const auto& error : loaded.errors)
     std::cerr << "error: " << in_words_of_flags(error, options) << "\n";
-  if (!loaded.errors.empty()) {
+  if (std::ranges::any_of(loaded.errors, is_about_a_name))
     std::cerr << "  try: foretoken config init, which shows every key with its default\n";
-    return std::nullopt;
-  }
+  if (!loaded.errors.empty()) return std::nullopt;
   if (is_verbose()) say_configuration(loaded);
   return loaded;
 }

@@ -274,6 +274,11 @@ TEST_F(ConfigTest, ChecksWhatNoSingleKeyKnows) {
               ElementsAre(HasSubstr("above speculation.ngram_max")));
   EXPECT_THAT(load("[limits]\nmax_running = 100\nmax_batch_rows = 50\n").errors,
               ElementsAre(HasSubstr("each sequence needs a row")));
+  for (const char* dtype : {"int8", "int4"})
+    EXPECT_THAT(
+        load("[model]\ndraft = \"self:int4\"\ndtype = \"" + std::string(dtype) + "\"\n").errors,
+        ElementsAre(
+            HasSubstr("choose a type of 16 bits or more, another draft, or \"\" for none")));
   const auto ranks = [&](const std::string& device, const std::string& rest) {
     return load("[target]\ndevice = \"" + device + "\"\n" + rest).errors;
   };
