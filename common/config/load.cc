@@ -240,7 +240,7 @@ std::optional<std::string> problem(const T& value, const KeyLimit& limit) {
     if (limit.kind == KeyLimit::Kind::kListen) return listen_problem(value);
   } else if constexpr (std::same_as<T, std::vector<std::string>>) {
     if (limit.kind == KeyLimit::Kind::kEndpointList) {
-      if (value.empty()) return "is an empty list";
+      if (value.empty()) return "is an empty list; it must have at least one endpoint";
       for (const auto& text : value)
         if (auto wrong = endpoint_problem(text)) return wrong;
     }

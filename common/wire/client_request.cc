@@ -230,7 +230,7 @@ bool message(In& in, ChatMessage& message) {
 bool read(In& in, std::vector<ChatMessage>& messages, const Limit& limit) {
   std::size_t size = 0;
   if (!in.array(size, limit.most)) return false;
-  if (size == 0) return in.fail("is an empty list");
+  if (size == 0) return in.fail("is an empty list; it must have at least one message");
   std::size_t n_bytes = 0;
   for (std::size_t i = 0; i < size && n_bytes <= kMaxStringBytes; ++i) {
     if (!message(in, messages.emplace_back())) return false;
@@ -347,7 +347,8 @@ std::optional<Error> check_prompt(const ClientRequest& r) {
   const std::size_t n_prompts = prompts_in(r.given);
   const bool has_ids = r.given.contains("token_ids");
   if (has_ids && r.token_ids.empty())
-    return bad(ErrorCode::kInvalidValue, "token_ids is an empty list", "token_ids");
+    return bad(ErrorCode::kInvalidValue,
+               "token_ids is an empty list; it must have at least one token id", "token_ids");
   if (r.op == ClientOp::kDetokenize && (n_prompts != 1 || !has_ids))
     return bad(ErrorCode::kInvalidRequest, "detokenize needs token_ids and nothing else",
                "token_ids");

@@ -260,7 +260,8 @@ Result<std::vector<Json>> read_prompts(const Json& body) {
     if (!each.is_string() && !each.is_array())
       return invalid_value(where + " is neither a text nor a list of token ids", "prompt");
     if (each.is_array() && each.empty())
-      return invalid_value(where + " is an empty list", "prompt");
+      return invalid_value(where + " is an empty list; it must have at least one token id",
+                           "prompt");
     prompts.push_back(one(each));
   }
   return prompts;

@@ -364,7 +364,9 @@ std::span<const BodyField> response_fields() {
 
 std::optional<HttpError> needs_memory(const OrderedJson& body) {
   if (member(body, "previous_response_id").is_null()) return std::nullopt;
-  HttpError error = http_error(400, "no response is kept here: send the whole history as input");
+  HttpError error = http_error(400,
+                               "previous_response_id names a response, and none is kept here: send "
+                               "the whole history as input");
   error.param = "previous_response_id";
   error.code = "previous_response_not_found";
   return error;

@@ -216,6 +216,9 @@ TEST_F(ConfigTest, RefusesEndpointsThatNoServiceCouldTake) {
   for (const char* bare : {"tcp://::1:5555", "tcp://fd00::1"})
     EXPECT_THAT(load("", {}, {std::string("bus.client=") + bare}).errors,
                 ElementsAre(HasSubstr("must be in brackets, as in tcp://[::1]:5555")));
+  EXPECT_THAT(
+      load("[bus]\ndraft = []\n").errors,
+      ElementsAre(HasSubstr("bus.draft is an empty list; it must have at least one endpoint")));
   EXPECT_THAT(load("[bus]\nrouter = \"ipc://" + std::string(200, 'x') + "\"\n").errors,
               ElementsAre(AllOf(HasSubstr("f.toml:2: bus.router"), HasSubstr("at most 107"))));
 }

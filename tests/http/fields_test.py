@@ -376,7 +376,7 @@ class Fields(unittest.TestCase):
         self.assertEqual(200, self.system.http("POST", "/v1/chat/completions", {"model": "tiny", "messages": answered, "max_tokens": 1})[0])
 
     def test_an_error_about_one_of_several_prompts_names_it(self):
-        for prompt, words in ((["a", "b", ""], "prompt entry 2: "), (["a", []], "prompt entry 1 is an empty list"),
+        for prompt, words in ((["a", "b", ""], "prompt entry 2: "), (["a", []], "prompt entry 1 is an empty list; it must have at least one token id"),
                               ([[97], [99999]], "prompt entry 1: ")):
             for n in (1, 2):
                 param, message = self.refusal("/v1/completions", {"model": "tiny", "prompt": prompt, "n": n, "max_tokens": 1, "add_special_tokens": False})

@@ -143,6 +143,7 @@ class Responses(unittest.TestCase):
         with self.assertRaises(openai.BadRequestError) as caught:
             self.create(previous_response_id="resp_1")
         self.assertEqual(("previous_response_not_found", "previous_response_id"), (caught.exception.code, caught.exception.param))
+        self.assertIn("previous_response_id names a response, and none is kept here: send the whole history", str(caught.exception))
         for request, param in (({"background": True}, "background"), ({"truncation": "auto"}, "truncation"), ({"conversation": "c"}, "conversation"),
                                ({"temperature": -1}, "temperature"), ({"input": [{"type": "item_reference", "id": "x"}]}, "input.0"),
                                ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input.0.content.0")):
