@@ -33,9 +33,12 @@ std::string error_body_of(std::string_view path, const HttpError& error) {
   return is_plain ? triton_error_body(error) : openai_error_body(error);
 }
 
-HttpError no_route(const HttpRequest& request, const std::string& allowed) {
+// `why`: the key that takes the path away; empty if none does.
+HttpError no_route(const HttpRequest& request,
+                   const std::string& allowed,
+                   const std::string& why = {}) {
   return allowed.empty()
-             ? http_error(404, "no such endpoint: " + request.method + " " + request.path)
+             ? http_error(404, "no such endpoint: " + request.method + " " + request.path + why)
              : http_error(405, request.path + " takes " + allowed + ", not " + request.method);
 }
 
@@ -157,14 +160,18 @@ Edge::Reply Edge::dispatch(HttpExchange& exchange) {
   const HttpRequest& request = exchange.request();
   // Of clients whose base address lacks /v1 too.
   const std::array<std::string, 2> paths{request.path, "/v1" + request.path};
-  std::string allowed;
+  std::string allowed, why;
   for (const Route& route : routes()) {
     const bool matches = std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
       return route.path.size() > 1 && route.path.ends_with('/')
                  ? path.size() > route.path.size() && path.starts_with(route.path)
                  : path == route.path;
     });
-    if (!matches || (route.is_ollama && !options_.section.ollama)) continue;
+    if (!matches) continue;
+    if (route.is_ollama && !options_.section.ollama) {
+      why = " (edge.ollama is false)";
+      continue;
+    }
     const bool is_method = route.method.empty() || request.method == route.method ||
                            (request.method == "HEAD" && route.method == "GET");
     if (!is_method) {
@@ -175,7 +182,7 @@ Edge::Reply Edge::dispatch(HttpExchange& exchange) {
       co_return co_await fail(exchange, *refused);
     co_return co_await (this->*route.handler)(exchange);
   }
-  const HttpError error = no_route(request, allowed);
+  const HttpError error = no_route(request, allowed, why);
   co_await fail(exchange, error);
 }
 

@@ -47,7 +47,9 @@ class Ollama(unittest.TestCase):
     def test_without_the_key_of_the_configuration_nothing_of_it_is_there(self):
         system = self.start()
         for method, path in (("GET", "/api/tags"), ("GET", "/api/version"), ("POST", "/api/show"), ("POST", "/api/pull")):
-            self.assertEqual(404, system.http(method, path, {} if method == "POST" else None)[0], path)
+            status, _, text = system.http(method, path, {} if method == "POST" else None)
+            self.assertEqual((404, f"no such endpoint: {method} {path} (edge.ollama is false)"), (status, json.loads(text)["error"]))
+        self.assertNotIn("edge.ollama", system.http("GET", "/nothing")[2])
         self.assertIn("<html", system.http("GET", "/")[2])
 
 
