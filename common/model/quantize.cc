@@ -42,6 +42,14 @@ std::int64_t group_of(const ModelConfig& config, const QuantizeOptions& options)
   return options.group != 0 ? options.group : int4_group(config, options.with_down_projections);
 }
 
+// "int4 and int8".
+std::string types_text(const QuantisedTypes& types) {
+  std::string names = types.int4_group != 0 ? "int4" : "";
+  if (types.in_8_bits)
+    names += (names.empty() ? "" : " and ") + std::string(dtype_name(*types.in_8_bits));
+  return names;
+}
+
 // What to do about a row that is no whole groups.
 std::string way_out(std::string_view linear, std::int64_t group) {
   if (!is_held_in_int4(linear, Int4Kind::kOffset)) return "leave down projections in eight bits";
@@ -176,7 +184,9 @@ class Writer {
 Writer::Writer(const fs::path& source, const fs::path& folder, const QuantizeOptions& options)
     : folder_(folder), options_(options), config_(read_model_config(source)), checkpoint_(source) {
   if (config_.quantized.any())
-    throw FatalError(ErrorCode::kUnsupportedModel, source.string() + " is quantised already");
+    throw FatalError(ErrorCode::kUnsupportedModel, source.string() + " is quantised already, to " +
+                                                       types_text(config_.quantized) +
+                                                       "; give a folder with float weights");
   check_tensor_set(config_, checkpoint_, source);
   for (const ExpectedTensor& tensor : expected_tensors(config_)) {
     if (tensor.shape.size() != 2 || tensor.name == names::kEmbedding ||

@@ -353,7 +353,11 @@ TEST_F(Quantize, ComparesAModelWithItselfAsEqual) {
 
 TEST_F(Quantize, RefusesWhatItCannotDo) {
   quantize_model(source("qwen2"), folder_ / "once", {});
-  EXPECT_THAT(problem(folder_ / "once", folder_ / "twice"), HasSubstr("is quantised already"));
+  EXPECT_THAT(problem(folder_ / "once", folder_ / "twice"),
+              HasSubstr("is quantised already, to int8; give a folder with float weights"));
+  quantize_model(source("qwen3"), folder_ / "mixed", {.to = DType::kI4});
+  EXPECT_THAT(problem(folder_ / "mixed", folder_ / "twice"),
+              HasSubstr("is quantised already, to int4 and int8;"));
   EXPECT_THAT(problem(source("qwen2"), folder_ / "once"), HasSubstr("exists already"));
   EXPECT_THAT(problem(folder_ / "nowhere", folder_ / "x"), HasSubstr("is not a folder"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "x")) << "nothing is left of a refused run";
