@@ -195,6 +195,18 @@ void check_recipe(const RandomModelRecipe& recipe) {
     throw FatalError(ErrorCode::kConfig, "random models are float32, bfloat16 or float16");
 }
 
+// What we could not read back we do not write.
+ModelConfig read_back(const std::filesystem::path& folder,
+                      const std::string& config,
+                      const std::string& generation) {
+  try {
+    return parse_model_config(config, generation, "");
+  } catch (const FatalError& error) {
+    throw FatalError(error.code(),
+                     folder.string() + " is not written, as it could not be read: " + error.what());
+  }
+}
+
 }  // namespace
 
 ModelConfig tiny_config(Family family) {
@@ -222,15 +234,14 @@ ModelConfig tiny_config(Family family) {
 void write_random_model(const std::filesystem::path& folder, const RandomModelRecipe& recipe) {
   check_recipe(recipe);
   const std::string config = config_json(recipe.config, recipe.dtype);
-  // What we could not read back we do not write.
-  ModelConfig read_back =
-      parse_model_config(config, generation_json(recipe.config), folder.string());
-  if (expected_tensors(read_back).size() != expected_tensors(recipe.config).size())
+  const std::string generation = generation_json(recipe.config);
+  if (expected_tensors(read_back(folder, config, generation)).size() !=
+      expected_tensors(recipe.config).size())
     throw FatalError(ErrorCode::kConfig, "a " + std::string(family_name(recipe.config.family)) +
                                              " cannot have these biases and norms");
   create_folder(folder);
   write_text(folder / "config.json", config);
-  write_text(folder / "generation_config.json", generation_json(recipe.config));
+  write_text(folder / "generation_config.json", generation);
 
   const auto shards = cut_into_shards(expected_tensors(recipe.config), recipe.n_shards);
   std::map<std::string, std::string> weight_map;

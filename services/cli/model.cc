@@ -294,6 +294,20 @@ int run_model_pair(const CliOptions& options) {
   return kExitOk;
 }
 
+namespace {
+
+// A head of an odd size has no halves to rotate.
+std::int32_t head_dim_of(const ModelConfig& c) {
+  if (c.n_hidden % (2 * c.n_heads) != 0)
+    throw FatalError(ErrorCode::kConfig, "a hidden size of " + std::to_string(c.n_hidden) +
+                                             " (--hidden) cannot be divided into " +
+                                             std::to_string(c.n_heads) +
+                                             " heads (--heads) of an even size");
+  return c.n_hidden / c.n_heads;
+}
+
+}  // namespace
+
 int run_model_init_random(const CliOptions& options) {
   const ModelOptions& m = options.model;
   std::error_code unreadable;  // writing says why
@@ -332,7 +346,7 @@ int run_model_init_random(const CliOptions& options) {
   }
   if (m.vocab > 0) c.vocab_size = m.vocab;
   if (m.positions > 0) c.max_position_embeddings = c.max_model_len = m.positions;
-  if (m.hidden > 0 || m.heads > 0) c.head_dim = c.n_hidden / c.n_heads;
+  if (m.hidden > 0 || m.heads > 0) c.head_dim = head_dim_of(c);
   known = false;
   for (DType dtype : {DType::kF32, DType::kBf16, DType::kF16})
     if (m.dtype == dtype_name(dtype)) recipe.dtype = dtype, known = true;

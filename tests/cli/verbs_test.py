@@ -801,6 +801,12 @@ class Verbs(unittest.TestCase):
             self.assertIn("from 1 to 16777216", done.stderr)
             self.assertFalse((self.folder / "wrong").exists())
 
+    def test_a_random_model_has_heads_of_an_even_size(self):
+        for flags, hidden, heads in ((["--hidden", "63"], 63, 4), (["--hidden", "60"], 60, 4), (["--heads", "48"], 64, 48)):
+            done = run("model", "init-random", str(self.folder / "odd"), *flags)
+            self.assertEqual((2, False), (done.returncode, (self.folder / "odd").exists()), done.stderr)
+            self.assertIn(f"a hidden size of {hidden} (--hidden) cannot be divided into {heads} heads (--heads) of an even size", done.stderr)
+
     def test_model_errors_exit_4_and_name_the_file(self):
         done = run("model", "info", str(self.folder / "none"))
         self.assertEqual(4, done.returncode)

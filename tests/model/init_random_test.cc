@@ -133,7 +133,15 @@ TEST(InitRandom, RefusesAConfigThatItsFamilyCannotHave) {
   EXPECT_THROW(write_random_model(folder.path(), recipe), FatalError);
   recipe = recipe_for(Family::kLlama);
   recipe.config.n_kv_heads = 3;
-  EXPECT_THROW(write_random_model(folder.path(), recipe), FatalError);
+  try {
+    write_random_model(folder.path(), recipe);
+    FAIL();
+  } catch (const FatalError& error) {
+    EXPECT_EQ(error.what(), folder.path().string() +
+                                " is not written, as it could not be read: config.json: "
+                                "num_key_value_heads must be a divisor of num_attention_heads, 4; "
+                                "found 3");
+  }
 }
 
 TEST(Perturb, MovesEveryWeightByAboutItsAmplitude) {
