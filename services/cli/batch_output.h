@@ -32,6 +32,7 @@ class BatchOutput {
 
   std::size_t n_lines() const { return places_.size(); }
   bool is_done(std::size_t line) const { return places_[line].has_value(); }
+  bool has_failed(std::size_t line) const { return places_[line] && places_[line]->failed; }
   std::size_t n_done() const { return n_done_; }
   std::size_t n_failed() const { return n_failed_; }  // of the done ones
   // Answers found whose lines are not in this batch, or were asked with other flags; they are left

@@ -39,6 +39,7 @@ constexpr auto kShortestPause = 50ms;  // before a full router is asked again
 struct BatchInput {
   std::ifstream file;
   std::vector<std::streamoff> at;
+  std::vector<std::size_t> numbers;  // in the file, from 1; empty lines are counted, too
   std::vector<RequestId> ids;
 
   std::string line(std::size_t i) {
@@ -59,13 +60,16 @@ Result<BatchInput> read_batch(const std::string& path, const Json& flags) {
     return Error{ErrorCode::kConfig, path + " cannot be read: " + std::strerror(errno)};
   std::map<RequestId, std::size_t> seen;
   std::streamoff at = 0;
+  std::size_t number = 0;
   for (std::string line; std::getline(input.file, line);) {
+    ++number;
     const std::streamoff begin =
         std::exchange(at, at + static_cast<std::streamoff>(line.size()) + 1);
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const RequestId first = batch_line_id(line, 0, flags);
     const std::size_t occurrence = seen[first]++;
     input.at.push_back(begin);
+    input.numbers.push_back(number);
     input.ids.push_back(occurrence == 0 ? first : batch_line_id(line, occurrence, flags));
   }
   if (input.file.bad())
@@ -143,6 +147,7 @@ class BatchRun {
   void forget(const Open& open);
   bool heed_signals();
   std::string words() const;
+  std::vector<std::size_t> failed_lines() const;
 
   const CliOptions& options_;
   const Json flags_;
@@ -339,12 +344,21 @@ int BatchRun::run() {
   return output_.n_done() == output_.n_lines() ? kExitOk : kExitFailed;
 }
 
+// By their numbers in the file.
+std::vector<std::size_t> BatchRun::failed_lines() const {
+  std::vector<std::size_t> lines;
+  for (std::size_t i = 0; i < output_.n_lines(); ++i)
+    if (output_.has_failed(i)) lines.push_back(input_.numbers[i]);
+  return lines;
+}
+
 OrderedJson BatchRun::report(Duration took) const {
   const double seconds = std::chrono::duration<double>(took).count();
   return {{"schema", "foretoken.run/1"},
           {"lines", output_.n_lines()},
           {"done", output_.n_done()},
           {"failed", output_.n_failed()},
+          {"failed_lines", failed_lines()},
           {"answered_now", n_answered_},
           {"seconds", seconds},
           {"output_tokens", n_tokens_},
@@ -355,12 +369,23 @@ OrderedJson BatchRun::report(Duration took) const {
           {"out", options_.run.out}};
 }
 
+// "lines 2, 3, 5, 8, 9 ..."
+std::string list_of_lines(const OrderedJson& numbers) {
+  constexpr std::size_t kMost = 5;
+  std::string text = numbers.size() == 1 ? "line" : "lines";
+  for (std::size_t i = 0; i < std::min(kMost, numbers.size()); ++i)
+    text += (i == 0 ? " " : ", ") + to_text(numbers[i]);
+  return numbers.size() > kMost ? text + " ..." : text;
+}
+
 void say_end(const OrderedJson& report, const CliOptions& options, int code) {
   if (options.output.json) std::cout << to_text(report, 2) << "\n";
   if (options.output.quiet) return;
   const auto n_failed = report["failed"].get<std::size_t>();
   std::cerr << report["done"] << " of " << report["lines"] << " lines done";
-  if (n_failed > 0) std::cerr << ", " << n_failed << " of them failed";
+  if (n_failed > 0)
+    std::cerr << ", " << n_failed << " of them failed (" << list_of_lines(report["failed_lines"])
+              << ")";
   std::cerr << "; now " << report["answered_now"];
   if (report["answered_now"] != 0)
     std::cerr << " in " << plain_number(report["seconds"].get<double>()) << " s, "
@@ -370,7 +395,8 @@ void say_end(const OrderedJson& report, const CliOptions& options, int code) {
   if (code != kExitOk)
     std::cerr << "  the same command goes on where this one ended\n";
   else if (n_failed > 0)
-    std::cerr << "  try: the same command with --retry-failed\n";
+    std::cerr << "  their errors are in " << options.run.out
+              << "; the same command with --retry-failed asks them again\n";
 }
 
 // prompts.jsonl -> prompts.answers.jsonl

@@ -49,6 +49,17 @@ TEST_F(BatchOutputs, GoOnWhereAnInterruptedRunEnded) {
   EXPECT_FALSE(std::filesystem::exists(part_));
 }
 
+TEST_F(BatchOutputs, SayWhichLinesFailedInThisRunAndBefore) {
+  const std::string failure = R"({"id": ")" + wire::hex_of(kFirst) + R"(", "error": {}})";
+  ASSERT_TRUE(opened({kFirst, kSecond})->add(0, failure, true).ok());
+  auto output = opened({kSecond, kFirst});
+  ASSERT_TRUE(output.ok());
+  EXPECT_FALSE(output->has_failed(0)) << "it is not done";
+  EXPECT_TRUE(output->has_failed(1));
+  ASSERT_TRUE(output->add(0, answer_to(kSecond), false).ok());
+  EXPECT_FALSE(output->has_failed(0));
+}
+
 TEST_F(BatchOutputs, RefuseThePartOfARunWithOtherFlags) {
   interrupt(kElsewhere);
   const std::string before = text_of(part_);

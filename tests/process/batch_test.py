@@ -123,7 +123,8 @@ class Batch(unittest.TestCase):
                     {"prompt": "the thing", "max_tokens": 2}])
         done = self.run_batch("-t", "0")
         self.assertEqual(1, done.returncode, done.stderr)
-        self.assertIn("14 of 14 lines done, 12 of them failed", done.stderr)
+        self.assertIn("14 of 14 lines done, 12 of them failed (lines 2, 3, 4, 5, 6 ...); now 2 in ", done.stderr)
+        self.assertIn(f"  their errors are in {self.out}; ", done.stderr)
         answers = self.answers()
         self.assertEqual(14, len(answers))
         self.assertEqual(answers[0]["text"], answers[-1]["text"])
@@ -278,8 +279,10 @@ class Batch(unittest.TestCase):
         self.assertEqual((0, 40, 0), (done.returncode, report["done"], report["failed"]), done.stderr)
 
     def test_out_of_time_is_an_error_of_the_line_and_no_half_answer(self):
-        self.write([{"prompt": "the thing", "max_tokens": 1900, "timeout_ms": 1}, {"prompt": "the thing", "max_tokens": 2}])
-        self.assertEqual(1, self.run_batch("--ignore-eos").returncode)
+        self.write(["", {"prompt": "the thing", "max_tokens": 1900, "timeout_ms": 1}, {"prompt": "the thing", "max_tokens": 2}])
+        done = self.run_batch("--ignore-eos", "--json")
+        self.assertEqual((1, [2]), (done.returncode, json.loads(done.stdout)["failed_lines"]))
+        self.assertIn("2 of 2 lines done, 1 of them failed (line 2); ", done.stderr)
         self.assertEqual(["deadline_exceeded", None], [each.get("error", {}).get("code") for each in self.answers()])
 
     def test_two_runs_do_not_write_one_file(self):
