@@ -51,7 +51,7 @@ bool MsgpackReader::fail(std::string sentence) {
 }
 
 bool MsgpackReader::expected(const char* what) {
-  return fail(std::string("expected ") + what + ", found " + std::string(name_of(peek())));
+  return fail(std::string("must be ") + what + "; found " + std::string(name_of(peek())));
 }
 
 bool MsgpackReader::take(std::size_t size, std::string_view& bytes) {

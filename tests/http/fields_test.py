@@ -388,7 +388,7 @@ class Fields(unittest.TestCase):
         for endpoint, body, param, words in (
                 ("/v1/chat/completions", {**chat, "seed": 1 << 64}, "seed", "seed is 1.8446744e+19; " + seeds),
                 ("/v1/chat/completions", {**chat, "seed": -(1 << 64)}, "seed", "seed is -1.8446744e+19; " + seeds),
-                ("/v1/chat/completions", {**chat, "seed": 1.5}, "seed", "expected an integer, found a float"),
+                ("/v1/chat/completions", {**chat, "seed": 1.5}, "seed", "seed must be an integer; found a float"),
                 ("/v1/chat/completions", {**chat, "top_k": 1 << 70}, "top_k", "it must be an integer from"),
                 ("/v1/chat/completions", {**chat, "stream": True, "stream_options": {"include_usage": "x"}}, "stream_options.include_usage",
                  "stream_options.include_usage must be true or false"),
