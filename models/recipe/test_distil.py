@@ -357,6 +357,22 @@ class KeptFiles(InAFolder):
                              {str(path.relative_to(out)): path.read_text() for path in out.rglob("*") if path.is_file()})
 
 
+class EndTokens(InAFolder):
+    def test_are_the_tokenizers_where_the_model_names_none(self):
+        def write(name, value):
+            (self.folder / name).write_text(json.dumps(value))
+
+        write("config.json", {"vocab_size": 9})
+        write("tokenizer_config.json", {"eos_token": {"content": "</s>"}})
+        for vocabulary in ({"a": 0, "</s>": 2}, [["a", -1.0], ["b", -2.0], ["</s>", 0.0]]):
+            write("tokenizer.json", {"model": {"vocab": vocabulary}})
+            self.assertEqual([2], target.read_target(self.folder)["eos"])
+        write("tokenizer.json", {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 7, "content": "</s>"}]})
+        self.assertEqual([7], target.read_target(self.folder)["eos"])
+        write("generation_config.json", {"eos_token_id": 5})
+        self.assertEqual([5], target.read_target(self.folder)["eos"])
+
+
 class ExitCodes(InAFolder):
     WORDS = ["distil", "--target", "t", "--out", "o", "--program", "p", "--target-context", "64", "--tokens", "1", "--answer-tokens", "1", "--top", "0", "--head", "64", "--context", "64",
              "--concurrency", "1", "--threads", "1", "--seed", "1", "--passes", "1", "--hours", "0", "--shape", "32x1", "--dtype", "auto"]

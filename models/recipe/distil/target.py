@@ -27,6 +27,17 @@ def read_json(path):
         raise Refused(f"cannot read {path}: {error}", MODEL) from None
 
 
+def end_token_of_tokenizer(folder, tokenizer):
+    """Where the model names none, its tokenizer's ends an answer, as in a served target."""
+    token = tokenizer.get("eos_token")
+    token = token.get("content") if isinstance(token, dict) else token
+    text = read_json(folder / "tokenizer.json")
+    ids = text.get("model", {}).get("vocab", {})
+    ids = dict(ids) if isinstance(ids, dict) else {entry[0]: i for i, entry in enumerate(ids)}  # a list of pairs in Unigram
+    ids.update((added["content"], added["id"]) for added in text.get("added_tokens", []))
+    return [ids[token]] if token in ids else []
+
+
 def read_target(folder):
     config = read_json(folder / "config.json")
     generation = read_json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
@@ -36,7 +47,8 @@ def read_target(folder):
         raise Refused(f"{folder} has no tokenizer.json; a draft needs the target's tokenizer", MODEL)
     tokenizer = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
     return {"folder": str(folder), "name": folder.absolute().name, "vocab_size": config["vocab_size"], "bos": config.get("bos_token_id"),
-            "eos": sorted(set(as_list(generation.get("eos_token_id")) or as_list(config.get("eos_token_id")))),
+            "eos": sorted(set(as_list(generation.get("eos_token_id")) or as_list(config.get("eos_token_id")) or
+                          end_token_of_tokenizer(folder, tokenizer))),
             "architecture": (config.get("architectures") or ["?"])[0],
             "has_template": "chat_template" in tokenizer or (folder / "chat_template.jinja").exists()}
 
