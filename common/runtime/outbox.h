@@ -128,8 +128,9 @@ class Outbox {
   void forget_holes(const Connection& connection);
 
   static constexpr std::size_t kMaxHoles = 4096;
-  // A peer that took something within this time is taking: some tries of a full one.
-  static constexpr Duration kTaking = 3 * kLongestPause;
+  // A peer that took something within this time is taking: on a busy machine a process has no core
+  // for hundreds of milliseconds.
+  static constexpr Duration kTaking = std::chrono::seconds(1);
 
   Send send_;
   Limits limits_;
