@@ -1,8 +1,11 @@
 """Pages in a headless Chromium, each watched for what it must not do: fetch from elsewhere, break its policy, fail in a script."""
 
+import faulthandler
 import os
 import shutil
 import sys
+
+faulthandler.dump_traceback_later(600, exit=True)  # some calls of a browser have no limit of time: say which one stands still
 
 CHROMIUM = os.environ.get("FORETOKEN_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 if CHROMIUM is None:
