@@ -369,6 +369,10 @@ class EndTokens(InAFolder):
             self.assertEqual([2], target.read_target(self.folder)["eos"])
         write("tokenizer.json", {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 7, "content": "</s>"}]})
         self.assertEqual([7], target.read_target(self.folder)["eos"])
+        write("special_tokens_map.json", {"eos_token": "</s>"})
+        for config, ids in (({}, [7]), ({"eos_token": None}, [])):
+            write("tokenizer_config.json", config)
+            self.assertEqual(ids, target.read_target(self.folder)["eos"])
         write("generation_config.json", {"eos_token_id": 5})
         self.assertEqual([5], target.read_target(self.folder)["eos"])
 

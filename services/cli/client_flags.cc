@@ -17,8 +17,10 @@ void add_run(VerbFlags& flags) {
                   "a request a line: {\"prompt\" or \"messages\": ...} with the keys of a "
                   "client, or OpenAI's batch form {\"custom_id\", \"url\", \"body\"}")
       ->required();
-  run->add_option("-o,--out", flags.options().run.out,
-                  "the answers, in the same order; default: x.answers.jsonl for x.jsonl");
+  run->add_option(
+      "-o,--out", flags.options().run.out,
+      "the answers, in the same order; default: the file's name, without a .jsonl at its "
+      "end, and .answers.jsonl");
   run->add_option("--concurrency", flags.options().run.concurrency, "requests at a time")
       ->check(whole(1, 1024))
       ->capture_default_str();

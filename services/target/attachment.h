@@ -131,8 +131,9 @@ class Attachment {
   Epoch last_asked_{0};      // with a budget
   Epoch last_answered_{0};
   TimePoint last_asked_at_{};
-  bool waiting_ = false;   // an ask with a budget is unanswered
-  bool was_busy_ = false;  // BUSY came, and since then no usable record nor a new ATTACH
+  bool waiting_ = false;  // an ask with a budget is unanswered
+  // BUSY came, and since then no usable record, no new ATTACH and no release by misses.
+  bool was_busy_ = false;
   TimePoint waiting_since_{};
   TimePoint opening_until_{};
   TimePoint probe_at_{};

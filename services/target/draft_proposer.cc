@@ -198,9 +198,11 @@ void DraftProposer::apply(AttachedSequence& sequence, AttachmentAction action, T
       return attach_somewhere(sequence, now);
     case AttachmentAction::kRelease:
       if (draft == nullptr) return;
-      if (now >= std::exchange(draft->quiet_until, now + kSuspect))
+      if (now >= draft->quiet_until) {
+        draft->quiet_until = now + kSuspect;
         lost_.push_back(
             {.draft = draft->id, .incarnation = draft->incarnation, .reason = "does not answer"});
+      }
       return move_from(*draft, sequence, now);
     case AttachmentAction::kReleaseBusy:
       if (draft != nullptr) move_from(*draft, sequence, now);

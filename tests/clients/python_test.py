@@ -814,7 +814,7 @@ class Arguments(unittest.TestCase):
 
     def test_where_the_services_sockets_are(self):
         default = f"ipc:///tmp/foretoken-{os.geteuid()}/client"
-        for variables in ({}, {"XDG_RUNTIME_DIR": "/no/folder"}, {"XDG_RUNTIME_DIR": "."}, dict.fromkeys(
+        for variables in ({}, {"XDG_RUNTIME_DIR": "/no/folder"}, {"XDG_RUNTIME_DIR": "."}, {"RUNTIME_DIRECTORY": "second:/third"}, dict.fromkeys(
                 ("FORETOKEN_BUS_RUNTIME_DIR", "RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"), "")):
             with mock.patch.dict(os.environ, variables, clear=True):
                 self.assertEqual(default, foretoken._connection.full_endpoint("ipc://client"))

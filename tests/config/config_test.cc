@@ -909,7 +909,7 @@ TEST_F(ConfigTest, ARuntimeFolderIsAFullPath) {
                 ElementsAre(AllOf(HasSubstr("bus.runtime_dir is \"" + folder + "\""),
                                   HasSubstr("the full path of a folder"))));
   EXPECT_THAT(load("", {}, {"bus.runtime_dir=/run/foretoken"}).errors, IsEmpty());
-  const WithVariable unit("RUNTIME_DIRECTORY", nullptr), session("XDG_RUNTIME_DIR", ".");
+  const WithVariable unit("RUNTIME_DIRECTORY", "second"), session("XDG_RUNTIME_DIR", ".");
   EXPECT_THAT(runtime_directory({}), StartsWith("/tmp/foretoken-"));
 }
 

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 
-faulthandler.dump_traceback_later(600, exit=True)  # some calls of a browser have no limit of time: say which one stands still
+faulthandler.dump_traceback_later(600)  # some calls of a browser have no limit of time: say which one stands still
 
 CHROMIUM = os.environ.get("FORETOKEN_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 if CHROMIUM is None:

@@ -681,6 +681,21 @@ TEST_F(DraftProposerTest, AFullDraftIsSentThePromptEachSecondAndIsNotReported) {
   EXPECT_TRUE(drafts.take_lost().empty()) << "it does answer";
 }
 
+TEST_F(DraftProposerTest, ASilentDraftIsReportedThoughItWasFullAMomentAgo) {
+  assign(1);
+  open(1);
+  open(2);
+  propose(1, 1, 0, {8});
+  drafts.collect(bus.now(), store);
+  tell(1, wire::DraftBusy{.seq = SeqId{2}, .lease = Lease{1}, .retry_after_us = 250'000});
+  tell(1, wire::Need{.seq = SeqId{2}, .lease = Lease{1}});
+  for (int round = 0; round < 6; ++round) {
+    ask(1, {8});
+    bus.clock.advance(milliseconds(25));
+  }
+  EXPECT_EQ(1u, drafts.take_lost().size());
+}
+
 TEST_F(DraftProposerTest, ASequenceWithoutAPlaceAtAFullDraftGoesToAnother) {
   assign(1);
   open(1);

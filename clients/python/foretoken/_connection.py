@@ -33,7 +33,7 @@ def runtime_directory() -> str:
     session = os.environ.get("XDG_RUNTIME_DIR", "")
     if configured or os.path.isabs(first):
         return configured or first
-    return (f"{session}/foretoken" if os.path.isabs(session) and os.path.isdir(session) else f"/tmp/foretoken-{os.geteuid()}")
+    return f"{session}/foretoken" if os.path.isabs(session) and os.path.isdir(session) else f"/tmp/foretoken-{os.geteuid()}"
 
 
 def full_endpoint(endpoint: str) -> str:

@@ -29,6 +29,9 @@ def read_json(path):
 
 def end_token_of_tokenizer(folder, tokenizer):
     """Where the model names none, its tokenizer's ends an answer, as in a served target."""
+    older = folder / "special_tokens_map.json"  # counts where the key is absent; null means none
+    if "eos_token" not in tokenizer and older.exists():
+        tokenizer = read_json(older)
     token = tokenizer.get("eos_token")
     token = token.get("content") if isinstance(token, dict) else token
     text = read_json(folder / "tokenizer.json")
