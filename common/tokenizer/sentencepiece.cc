@@ -94,10 +94,11 @@ ModelFlags read_flags(std::string_view model) {
   return flags;
 }
 
+// sentencepiece's add_dummy_prefix: whether it puts a space before what it encodes.
 enum class DummyPrefix : char { kNo = 0, kYes = 1 };
 
-// The model with another add_dummy_prefix. A message within that comes twice is merged by readers,
-// the last number counts.
+// The serialised model with another add_dummy_prefix, which the library has no call for. Protocol
+// buffers merge a message that comes twice, and of a number the last one counts.
 std::string with_prefix(std::string model, DummyPrefix prefix) {
   constexpr std::string_view kNormalizerSpec = "\x1A\x02";  // field 3, a message of two bytes
   constexpr char kAddDummyPrefix = '\x18';                  // field 3 of it, a number
